@@ -1,0 +1,139 @@
+# Trident's two commands, `make demo` and `make test`, and what a developer needs beside them.
+#
+#   make demo          creates .venv, installs everything, builds, runs examples/llama_qwen_demo.py
+#   make test          the same set-up, then format, lint, types, C++ tests (ctest), Python tests (pytest)
+#   make bench         the benchmarks (needs a GPU); results as JSON under build/bench
+#   make VENV= demo    uses the current python3 as it is and downloads nothing; also for test, bench, ...
+#   make format        rewrites the sources in the project's style
+#   make lint          format check, ruff, clang-format, mypy
+#   make clean         removes what was built; `make distclean` removes .venv, too
+#
+# Variables: PYTHON (3.11 or 3.12, makes .venv), TORCH (the torch that .venv gets), PYTEST_ARGS, JOBS.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+PYTHON ?= python3
+TORCH ?= torch==2.14.1
+JOBS ?= $(shell nproc)
+PYTEST_ARGS ?=
+BENCH_OUTPUT ?= build/bench
+
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONUNBUFFERED := 1
+export TOKENIZERS_PARALLELISM := false
+
+say = @printf '\n==> %s\n' $(1)
+
+# The build folder is CMake's, kept between builds and shared by the package and the C++ tests, so that nothing is
+# compiled twice. scikit-build-core reads its place from SKBUILD_BUILD_DIR.
+ifeq ($(strip $(VENV)),)
+  PY := python3
+  NATIVE := build/system
+  SITE := $(CURDIR)/build/site
+  # An empty entry would mean the current folder, whose trident/ has no native module.
+  export PYTHONPATH := $(SITE)$(if $(PYTHONPATH),:$(PYTHONPATH))
+  INSTALL = --no-index --target $(SITE) --upgrade
+else
+  PY := $(VENV)/bin/python
+  NATIVE := build/$(patsubst .%,%,$(notdir $(VENV:/=)))
+  export PATH := $(abspath $(VENV))/bin:$(PATH)
+  INSTALL = --force-reinstall
+endif
+export SKBUILD_BUILD_DIR := $(NATIVE)
+STAMPS := $(NATIVE).stamps
+
+SOURCES := CMakeLists.txt pyproject.toml \
+  $(shell find csrc third_party trident -type f -not -name '*.pyc' 2>/dev/null)
+
+.PHONY: help demo test bench build format lint ctest pytest clean distclean
+help:
+	@sed -n "3,12p" Makefile | sed 's/^# \{0,1\}//'
+
+# --- the environment (what the tests need includes what the demo needs)
+
+ifeq ($(strip $(VENV)),)
+$(STAMPS)/demo-ready $(STAMPS)/test-ready: $(STAMPS)/%-ready: FORCE
+	$(call say,"Checking the environment of $$(command -v python3)")
+	@python3 scripts/check_environment.py $*
+	@mkdir -p $(@D) && touch $(@D)/demo-ready $@
+else
+$(VENV)/pyvenv.cfg:
+	$(call say,"Creating $(VENV)")
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo "trident: $$($(PYTHON) --version) is not supported (needs 3.11 or 3.12). Run: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "trident: $(PYTHON) cannot create virtual environments. Run: apt-get install python3-venv" >&2; exit 1; }
+
+$(STAMPS)/demo-ready $(STAMPS)/test-ready: $(STAMPS)/%-ready: $(VENV)/pyvenv.cfg pyproject.toml scripts/requirements.py
+	$(call say,"Installing what 'make $*' needs into $(VENV) (the first time: several GB)")
+	@mkdir -p $(@D)
+	@$(PY) scripts/requirements.py build run $* > $(@D)/$*.txt
+	@$(PY) -m pip install '$(TORCH)' ninja -r $(@D)/$*.txt
+	@$(PY) scripts/check_environment.py $*
+	@touch $(@D)/demo-ready $@
+endif
+
+FORCE:
+
+# --- the package
+
+build: $(STAMPS)/built
+$(STAMPS)/built: $(SOURCES) | $(STAMPS)/demo-ready
+	$(call say,"Building and installing trident ($(JOBS) jobs)")
+	@$(PY) -m pip install -v --no-build-isolation --no-deps $(INSTALL) .
+	@touch $@
+
+demo: $(STAMPS)/demo-ready
+	@$(MAKE) $(STAMPS)/built
+	$(call say,"Running examples/llama_qwen_demo.py")
+	@$(PY) examples/llama_qwen_demo.py
+
+# --- tests
+
+test: $(STAMPS)/test-ready
+	@$(MAKE) lint
+	@$(MAKE) $(STAMPS)/built
+	@$(MAKE) ctest
+	@$(MAKE) pytest
+
+ctest: $(STAMPS)/built
+	$(call say,"C++ tests")
+	@scripts/ctest.sh $(NATIVE) $(if $(strip $(VENV)),install,skip)
+
+# -P keeps the current folder off sys.path: the tests import the installed package, never the source folder.
+pytest: $(STAMPS)/built
+	$(call say,"Python tests")
+	@PYTHONSAFEPATH=1 $(PY) -P -m pytest $(PYTEST_ARGS)
+
+# --- style
+
+lint:
+	$(call say,"Style and types")
+	@scripts/lint.sh $(if $(strip $(VENV)),required,optional)
+
+format: $(if $(strip $(VENV)),$(STAMPS)/test-ready)
+	@ruff format . && ruff check --fix .
+	@clang-format -i $$(scripts/lint.sh --cxx-files)
+
+# --- benchmarks
+
+bench: $(STAMPS)/demo-ready
+	@$(MAKE) $(STAMPS)/built
+	@mkdir -p $(BENCH_OUTPUT)
+	$(call say,"Host overhead of small modules")
+	@$(PY) benchmarks/host_overhead.py --output $(BENCH_OUTPUT)/host_overhead.json
+	$(call say,"Decode step of Hugging Face models")
+	@$(PY) benchmarks/decode.py --output $(BENCH_OUTPUT)/decode.json
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find trident tests examples benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,286 @@
+"""Decode step of Hugging Face models with Liger's kernels, for Trident and what people use today.
+
+    python benchmarks/decode.py [--models llama3.2-1b,...] [--modes eager,...] [--output FILE]
+    python benchmarks/decode.py --check-tokens 64
+
+Random weights in bf16, batch 1, one new token at position 512 of a 1,024-slot static cache. Host
+time: until the call returns; device time: its kernels added up; wall time: until the device is
+done; all medians of one step, in milliseconds. Each system runs in a process of its own.
+`--check-tokens` instead generates that many greedy tokens with eager and with Trident and
+compares them exactly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
+
+import common  # noqa: E402
+
+CONTEXT, SLOTS = 512, 1024
+MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident")
+LABELS = {
+    "eager": "eager",
+    "default": "torch.compile",
+    "reduce-overhead": "torch.compile reduce-overhead",
+    "cuda-graph": "hand-captured CUDA graph",
+    "trident": "Trident",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama3.2-1b": dict(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=64,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-5,
+        rope_theta=500000.0,
+        tie_word_embeddings=True,
+    ),
+    "qwen3-0.6b": dict(
+        vocab_size=151936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
+        rope_theta=1000000.0,
+        tie_word_embeddings=True,
+    ),
+}
+
+
+def build(name: str) -> torch.nn.Module:
+    """The model with Liger's kernels in, random bf16 weights, on the GPU."""
+    from liger_kernel.transformers import apply_liger_kernel_to_llama, apply_liger_kernel_to_qwen3
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    warnings.filterwarnings("ignore", message=".*past_key_values.*")
+    torch.manual_seed(0)
+    llama = name.startswith("llama")
+    config_class, model_class = (
+        (LlamaConfig, LlamaForCausalLM) if llama else (Qwen3Config, Qwen3ForCausalLM)
+    )
+    config = config_class(**SHAPES[name], attn_implementation="sdpa")
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = model_class(config).eval()
+    torch.set_default_dtype(torch.float32)
+    apply_liger = apply_liger_kernel_to_llama if llama else apply_liger_kernel_to_qwen3
+    apply_liger(
+        model=model,
+        rope=True,
+        rms_norm=True,
+        swiglu=True,
+        cross_entropy=False,
+        fused_linear_cross_entropy=False,
+    )
+    return model
+
+
+class Step(torch.nn.Module):
+    """A model with its cache: ids and positions, both (1, n) int64, to logits (1, n, vocab)."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        from transformers import StaticCache
+
+        self.model = model
+        self.cache = StaticCache(config=model.config, max_cache_len=SLOTS)
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        output = self.model(
+            input_ids=ids, position_ids=positions, past_key_values=self.cache, use_cache=True
+        )
+        return output.logits
+
+
+@torch.no_grad()
+def worker_time(name: str, mode: str) -> None:
+    step = Step(build(name))
+    prompt = torch.randint(0, 1000, (1, CONTEXT), device="cuda")
+    step(prompt, torch.arange(CONTEXT, device="cuda")[None])
+    arguments = (
+        torch.randint(0, 1000, (1, 1), device="cuda"),
+        torch.tensor([[CONTEXT]], device="cuda"),
+    )
+    fast: Any = step
+    if mode in ("default", "reduce-overhead"):
+        fast = torch.compile(step, **({"mode": mode} if mode == "reduce-overhead" else {}))
+    elif mode == "trident":
+        import trident
+
+        fast = trident.optimize(step)
+
+    def call() -> object:
+        return fast(*arguments)
+
+    timed: Callable[[], object] = call
+    if mode == "cuda-graph":
+
+        def capture_and_replay() -> None:
+            nonlocal timed
+            timed = common.hand_captured(call)
+            timed()
+
+        first = common.first_call(capture_and_replay)
+    else:
+        first = common.first_call(call)
+    times = common.measure(timed, repeat=50, warmup=10)
+    device, kernels = common.device_work(timed)
+    result = dict(
+        model=name,
+        mode=mode,
+        host_ms=times.host_us / 1e3,
+        device_ms=device / 1e3,
+        wall_ms=times.wall_us / 1e3,
+        kernels=kernels,
+        first_s=first,
+    )
+    common.emit(**result, **({"stats": fast.stats()} if mode == "trident" else {}))
+
+
+@torch.no_grad()
+def generate(
+    call: Callable[..., Any], config: Any, count: int, after: Callable[[int], None]
+) -> list[int]:
+    """Greedy tokens after a fixed prompt of CONTEXT tokens; `after` is told how many there are."""
+    from transformers import StaticCache
+
+    cache = StaticCache(config=config, max_cache_len=SLOTS)
+    ids = torch.randint(0, 1000, (1, CONTEXT), generator=torch.Generator().manual_seed(1)).cuda()
+    positions = torch.arange(CONTEXT, device="cuda")[None]
+    tokens: list[int] = []
+    while len(tokens) < count:
+        output = call(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        ids = output.logits[:, -1:].argmax(-1)
+        positions = positions[:, -1:] + 1
+        tokens.append(int(ids))
+        after(len(tokens))
+    return tokens
+
+
+def worker_check(name: str, count: int) -> None:
+    import trident
+
+    model: Any = build(name)
+    expected = generate(model, model.config, count, lambda _: None)
+    fast = trident.optimize(model)
+    early: dict[str, Any] = {}
+
+    def note(number: int) -> None:
+        if number == 2:
+            early.update(fast.stats())
+
+    actual = generate(fast, model.config, count, note)
+    stats = fast.stats()
+    common.emit(
+        model=name,
+        tokens=count,
+        equal=actual == expected,
+        first_difference=next((i for i in range(count) if actual[i] != expected[i]), None),
+        distinct=len(set(expected)),
+        late_misses=stats["misses"] - early["misses"],
+        late_fallbacks=stats["fallbacks"] - early["fallbacks"],
+        late_errors=stats["errors"] - early["errors"],
+        stats=stats,
+    )
+
+
+def print_times(results: list[dict[str, Any]]) -> None:
+    header = (
+        "decode step",
+        "host ms",
+        "device ms",
+        "wall ms",
+        "kernels",
+        "first call s",
+        "wall / default",
+    )
+    for name in dict.fromkeys(result["model"] for result in results):
+        rows = [result for result in results if result["model"] == name]
+        default = next(
+            (r["wall_ms"] for r in rows if r["mode"] == "default" and "error" not in r), None
+        )
+        print(f"\n{name} + Liger, bf16, batch 1, position {CONTEXT} of {SLOTS}\n")
+        lines: list[list[object]] = []
+        for row in rows:
+            if "error" in row:
+                print(f"{LABELS[row['mode']]}: {row['error']}")
+                continue
+            numbers = [row[k] for k in ("host_ms", "device_ms", "wall_ms", "kernels", "first_s")]
+            ratio = row["wall_ms"] / default if default else None
+            lines.append([LABELS[row["mode"]], *numbers, ratio])
+        print(common.table(header, lines))
+
+
+def print_check(results: list[dict[str, Any]]) -> bool:
+    good = True
+    for result in results:
+        if "error" in result:
+            print(f"{result['model']}: {result['error']}")
+            good = False
+            continue
+        late = {key: result["late_" + key] for key in ("misses", "fallbacks", "errors")}
+        passed = result["equal"] and not any(late.values())
+        good &= passed
+        difference = "" if result["equal"] else f" (first at token {result['first_difference']})"
+        print(
+            f"{result['model']}: {result['tokens']} greedy tokens ({result['distinct']} distinct) "
+            f"{'equal' if result['equal'] else 'DIFFER'}{difference}; after the first two tokens: "
+            + ", ".join(f"{count} {key}" for key, count in late.items())
+        )
+        print(f"  {result['stats']}")
+    print("All equal." if good else "NOT all equal.")
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--models", default=",".join(SHAPES), help="comma list (default: all)")
+    parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
+    parser.add_argument("--check-tokens", type=int, metavar="N", help="compare N greedy tokens")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds per system")
+    parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
+    parser.add_argument("--worker", nargs=2, metavar=("MODEL", "JOB"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    models = common.chosen(options.models, tuple(SHAPES), "model")
+    modes = common.chosen(options.modes, MODES, "mode")
+    common.require_gpu()
+    if options.worker:
+        name, job = options.worker
+        worker_check(name, int(job)) if job.isdigit() else worker_time(name, job)
+        return 0
+
+    facts = common.machine()
+    print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    jobs = [str(options.check_tokens)] if options.check_tokens else modes
+    results: list[dict[str, Any]] = []
+    for name in models:
+        for job in jobs:
+            print(f"Running {name}, {LABELS.get(job, f'{job} tokens')} ...", flush=True)
+            for result in common.run_worker(__file__, [name, job], options.timeout):
+                results.append({"model": name, "mode": job, **result})
+    common.write_json(options.output, facts, results)
+    if options.check_tokens:
+        return 0 if print_check(results) else 1
+    print_times(results)
+    return 1 if any("error" in result for result in results) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+#include "guards/environment.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include "guards/words.h"
+
+namespace trident::guards {
+namespace {
+
+class Bits {
+ public:
+  Bits& operator<<(bool bit) {
+    value_ = value_ << 1 | static_cast<uint64_t>(bit);
+    return *this;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0;
+};
+
+uint64_t autocast_word(c10::DeviceType device) {
+  if (!at::autocast::is_autocast_enabled(device)) return 0;
+  return 1 | static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)) << 8 |
+         static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled()) << 16;
+}
+
+uint64_t current_cuda_device() {
+  const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(
+                                                                c10::DeviceType::CUDA)]
+                          .load();
+  // Asking for the device would create a context; where none exists, nothing can be current.
+  if (!guard || !at::globalContext().hasCUDA()) return 0xff;
+  return static_cast<uint8_t>(guard->getDevice().index());
+}
+
+}  // namespace
+
+const char* environment_unsupported() {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    return "a torch dispatch mode is active (a TorchDispatchMode such as FakeTensorMode or "
+           "FlopCounterMode)";
+  }
+  if (at::impl::torch_function_mode_enabled()) {
+    return "a torch function mode is active (torch.device as context, torch.set_default_device, "
+           "or a TorchFunctionMode)";
+  }
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  if (local.included_.has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
+           c10::DispatchKey::PythonDispatcher, c10::DispatchKey::PreDispatch}))) {
+    return "a torch.func transform or functionalization is active";
+  }
+  return nullptr;
+}
+
+void append_environment(std::vector<uint64_t>& words) {
+  const at::Context& context = at::globalContext();
+  Bits bits;
+  bits << c10::GradMode::is_enabled() << c10::InferenceMode::is_enabled()
+       << context.deterministicAlgorithms() << context.deterministicAlgorithmsWarnOnly()
+       << context.deterministicFillUninitializedMemory() << context.userEnabledCuDNN()
+       << context.benchmarkCuDNN() << context.deterministicCuDNN() << context.userEnabledMkldnn()
+       << context.userEnabledFlashSDP() << context.userEnabledMemEfficientSDP()
+       << context.userEnabledMathSDP() << context.userEnabledCuDNNSDP()
+       << context.allowFP16BF16ReductionMathSDP() << context.allowFP16AccumulationCuBLAS()
+       << context.allowFP16ReductionCPU();
+  words.push_back(tagged(Tag::kEnvironment, bits.value()));
+  words.push_back(
+      static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) |
+      static_cast<uint64_t>(context.float32MatmulPrecision()) << 8 |
+      static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 16 |
+      static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 24 |
+      static_cast<uint64_t>(context.allowTF32CuDNN()) << 32 | current_cuda_device() << 40);
+  words.push_back(autocast_word(c10::DeviceType::CPU) | autocast_word(c10::DeviceType::CUDA) << 32);
+  words.push_back(static_cast<uint64_t>(at::get_num_threads()));
+}
+
+}  // namespace trident::guards

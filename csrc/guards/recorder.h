@@ -1,0 +1,49 @@
+// Records which Python code runs during a trace, and refuses calls whose effect cannot be replayed.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "guards/python.h"
+
+namespace trident::guards {
+
+struct ExecutedCode {
+  Ref code;
+  Ref globals;
+};
+
+// Installs itself as the calling thread's profile function from construction to destruction. The
+// profile function that was there before is put back.
+class Recorder {
+ public:
+  // `refused`: builtin function -> why a call of it from user code cannot be captured.
+  explicit Recorder(PyObject* refused);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  const std::vector<ExecutedCode>& executed() const { return executed_; }
+  // Empty, or the reason of the first refused call and its place, "file.py:line".
+  const std::string& refusal() const { return refusal_; }
+  const std::string& refusal_place() const { return refusal_place_; }
+
+ private:
+  friend struct RecorderHook;
+  int on_call(PyFrameObject* frame);
+  int on_c_call(PyFrameObject* frame, PyObject* function);
+
+  std::unordered_set<PyObject*> seen_;
+  std::vector<ExecutedCode> executed_;
+  std::unordered_map<void*, std::string> refused_;  // by C function
+  std::string refusal_;
+  std::string refusal_place_;
+  Ref previous_;
+};
+
+// Whether functions with these globals belong to a library.
+bool is_library(PyObject* globals);
+
+}  // namespace trident::guards

@@ -1,0 +1,158 @@
+#include "guards/state.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "guards/tensor_facts.h"
+#include "guards/words.h"
+#include "scm/hash.h"
+
+namespace trident::guards {
+namespace {
+constexpr size_t kMaxKnownStates = 256;
+}
+
+void State::add_root(PyObject* root) {
+  roots_.push_back(Ref::borrow(root));
+  valid_ = false;
+}
+
+bool State::current() {
+  if (!valid_ || !watch_.unchanged()) return false;
+  // Geometry changes in place (`.data = `, `resize_`, `requires_grad_`) leave no trace in any
+  // dictionary, so every tensor is looked at.
+  for (size_t i = 0; i < walk_.tensors.size(); ++i) {
+    if (!tensor_matches(*THPVariable_Unpack(walk_.tensors[i]).unsafeGetTensorImpl(),
+                        walk_.words.data() + walk_.tensor_words[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool State::refresh() {
+  if (current()) return true;
+  valid_ = false;
+  // Describing an object for the first time can run Python code (and so other threads), hence
+  // nothing shared is written before the walk is complete.
+  Walk walk;
+  Watch watch;
+  Walker walker(walk, &watch);
+  for (const Ref& root : roots_) {
+    if (!walker.visit(root.get())) break;
+  }
+  walk_ = std::move(walk);
+  watch_ = std::move(watch);
+  positions_.clear();
+  for (size_t i = 0; i < walk_.tensors.size(); ++i) positions_.emplace(walk_.tensors[i], i);
+  if (!walk_.unsupported.empty()) return false;
+  id_ = intern();
+  valid_ = true;
+  return true;
+}
+
+uint64_t State::intern() {
+  const uint64_t hash = scm::hash_words(walk_.words);
+  for (const Known& known : ids_[hash]) {
+    if (known.words == walk_.words) return known.id;
+  }
+  // A model that never returns to an old state must not grow this table without end. Forgetting
+  // costs a recompilation at worst, since ids are never given out twice.
+  if (num_known_ >= kMaxKnownStates) {
+    ids_.clear();
+    num_known_ = 0;
+  }
+  ++num_known_;
+  Known known{walk_.words, {}, next_id_++};
+  for (PyObject* identity : walk_.identities) known.identities.push_back(Ref::borrow(identity));
+  const uint64_t id = known.id;
+  ids_[hash].push_back(std::move(known));
+  return id;
+}
+
+void State::clear() {
+  valid_ = false;
+  walk_.clear();
+  watch_.clear();
+  positions_.clear();
+  ids_.clear();
+  roots_.clear();
+}
+
+namespace {
+
+bool is_value(PyObject* object) {
+  if (object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
+      PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) ||
+      PyComplex_CheckExact(object)) {
+    return true;
+  }
+  if (!PyTuple_CheckExact(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    if (!is_value(PyTuple_GET_ITEM(object, i))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Reads::add_global(PyObject* globals, PyObject* name, bool deep) {
+  reads_.push_back({Ref::borrow(globals), Ref::borrow(name), deep});
+}
+
+void Reads::add_cell(PyObject* cell, bool deep) {
+  reads_.push_back({Ref::borrow(cell), Ref(), deep});
+}
+
+void Reads::add_type(PyTypeObject* type) {
+  types_.push_back(Ref::borrow(reinterpret_cast<PyObject*>(type)));
+}
+
+bool Reads::describe(Walk& walk, Watch& watch) const {
+  Walker walker(walk, &watch);
+  for (const Read& read : reads_) {
+    PyObject* value = nullptr;
+    if (read.name) {
+      watch.add_global(read.source.get(), read.name.get());
+      value = PyDict_GetItemWithError(read.source.get(), read.name.get());
+      if (!value && PyErr_Occurred()) throw PythonError();
+    } else {
+      watch.add_cell(read.source.get());
+      value = PyCell_GET(read.source.get());
+    }
+    if (!value) {
+      walk.words.push_back(tagged(Tag::kMissing));
+    } else if (read.deep || is_value(value)) {
+      if (!walker.visit(value)) return false;
+    } else {
+      walk.words.push_back(tagged(Tag::kIdentity));
+      walk.words.push_back(reinterpret_cast<uint64_t>(value));
+      walk.identities.push_back(value);
+    }
+  }
+  for (const Ref& type : types_) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(type.get());
+    watch.add_type(cls);
+    walk.words.push_back(class_epoch(cls));
+  }
+  return true;
+}
+
+std::string Reads::record() {
+  Walk walk;
+  watch_.clear();
+  if (!describe(walk, watch_)) return walk.unsupported;
+  words_ = std::move(walk.words);
+  for (PyObject* identity : walk.identities) identities_.push_back(Ref::borrow(identity));
+  return {};
+}
+
+bool Reads::unchanged() {
+  if (watch_.unchanged()) return true;
+  Walk walk;
+  Watch watch;
+  if (!describe(walk, watch) || walk.words != words_) return false;
+  watch_ = std::move(watch);
+  return true;
+}
+
+}  // namespace trident::guards

@@ -1,0 +1,234 @@
+#include "guards/type_info.h"
+
+#include <descrobject.h>
+#include <structmember.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace trident::guards {
+namespace {
+
+std::vector<Ref>& identity_types() {
+  static auto* types = new std::vector<Ref>();  // lives as long as the interpreter
+  return *types;
+}
+
+PyTypeObject* import_type(const char* module, const char* name) {
+  const Ref imported = Ref::steal(PyImport_ImportModule(module));
+  if (!imported) throw PythonError();
+  PyObject* type = PyObject_GetAttrString(imported.get(), name);
+  if (!type) throw PythonError();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+bool is_enum(PyTypeObject* type) {
+  static PyTypeObject* enum_type = import_type("enum", "Enum");
+  return PyType_IsSubtype(type, enum_type);
+}
+
+bool is_partial(PyTypeObject* type) {
+  static PyTypeObject* partial_type = import_type("functools", "partial");
+  return type == partial_type;
+}
+
+bool is_identity_type(PyTypeObject* type) {
+  for (const Ref& registered : identity_types()) {
+    if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(registered.get()))) return true;
+  }
+  return type == &PyCFunction_Type || type == &PyModule_Type || type == &PyProperty_Type ||
+         type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &PyWrapperDescr_Type ||
+         type == &PyMethodDescr_Type || type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
+         type == &PyClassMethodDescr_Type || type == &PyEllipsis_Type || type == &THPDtypeType ||
+         type == &THPLayoutType || type == &THPMemoryFormatType || type == &PyCode_Type ||
+         PyType_IsSubtype(type, &PyType_Type);
+}
+
+// The innermost base that is not a class statement: it decides what C state instances hold.
+PyTypeObject* native_base(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+    // Heap types made by C extensions have C state that nothing here can read; class statements
+    // are recognized by their allocation of __dict__, __weakref__ and __slots__ alone.
+    PyTypeObject* base = type->tp_base;
+    if (!base) return type;
+    type = base;
+  }
+  return type;
+}
+
+// Members that __slots__ declared, over the whole class hierarchy. False where a member is not a
+// Python object and so was not declared by __slots__.
+bool collect_slots(PyTypeObject* type, TypeInfo* info) {
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base->tp_dict) continue;
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
+      if (!Py_IS_TYPE(value, &PyMemberDescr_Type)) continue;
+      const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(value)->d_member;
+      if (member->type != T_OBJECT_EX) return false;
+      info->slots.push_back(member->offset);
+      info->slot_names.push_back(Ref::borrow(key));
+    }
+  }
+  return true;
+}
+
+bool is_class_statement(PyTypeObject* type) {
+  // Types created by `class` use the generic allocator and deallocator of heap types, and define
+  // __module__ in their own dictionary. C heap types of the standard library that hold state in C
+  // (locks, generators, iterators) have a tp_base of `object` and a larger basic size.
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return false;
+  PyTypeObject* base = type->tp_base;
+  if (!base) return false;
+  return base == &PyBaseObject_Type || !(base->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+         is_class_statement(base);
+}
+
+TypeInfo classify(PyTypeObject* type) {
+  TypeInfo info;
+  info.has_dict = type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
+  if (is_enum(type) || is_identity_type(type)) {
+    info.shape = Shape::kIdentity;
+    return info;
+  }
+  const struct {
+    PyTypeObject* type;
+    Shape shape;
+  } exact[] = {
+      {&PyLong_Type, Shape::kInt},       {&PyFloat_Type, Shape::kFloat},
+      {&PyComplex_Type, Shape::kComplex}, {&PyUnicode_Type, Shape::kString},
+      {&PyBytes_Type, Shape::kBytes},    {&PyTuple_Type, Shape::kTuple},
+      {&PyList_Type, Shape::kList},      {&PyDict_Type, Shape::kDict},
+      {&PySet_Type, Shape::kSet},        {&PyFrozenSet_Type, Shape::kSet},
+      {&PyMethod_Type, Shape::kMethod},  {&PyFunction_Type, Shape::kFunction},
+      {&PyRange_Type, Shape::kRange},    {&PySlice_Type, Shape::kSlice},
+      {&PyODict_Type, Shape::kDict},     {&THPDeviceType, Shape::kDevice},
+      {&PyBaseObject_Type, Shape::kIdentity},
+  };
+  for (const auto& entry : exact) {
+    if (type == entry.type) {
+      info.shape = entry.shape;
+      info.exact = true;
+      return info;
+    }
+  }
+  if (is_partial(type)) {
+    info.shape = Shape::kPartial;
+    return info;
+  }
+  static PyTypeObject* defaultdict = import_type("collections", "defaultdict");
+  static PyTypeObject* torch_size = import_type("torch", "Size");
+  if (type == defaultdict || PyType_IsSubtype(type, defaultdict)) {
+    info.shape = Shape::kDict;
+    return info;
+  }
+  if (type == torch_size) {
+    info.shape = Shape::kTuple;
+    info.exact = true;
+    return info;
+  }
+  if (!is_class_statement(type) || !collect_slots(type, &info)) return info;
+  PyTypeObject* base = native_base(type);
+  for (const auto& entry : exact) {
+    if (base == entry.type && entry.shape != Shape::kIdentity) info.shape = entry.shape;
+  }
+  if (base == &PyBaseObject_Type) {
+    // What remains besides the dictionary, weak references and slots would be C state.
+    const Py_ssize_t extra = type->tp_basicsize - PyBaseObject_Type.tp_basicsize;
+    const Py_ssize_t known = static_cast<Py_ssize_t>(sizeof(PyObject*)) *
+                             (static_cast<Py_ssize_t>(info.slots.size()) +
+                              (type->tp_dictoffset > 0) + (type->tp_weaklistoffset > 0));
+    info.shape = extra <= known ? Shape::kObject : Shape::kUnsupported;
+  }
+  return info;
+}
+
+}  // namespace
+
+const TypeInfo& type_info(PyTypeObject* type) {
+  static auto* cache = new std::unordered_map<PyTypeObject*, std::unique_ptr<TypeInfo>>();
+  static PyTypeObject* last_type = nullptr;
+  static const TypeInfo* last_info = nullptr;
+  if (type == last_type) return *last_info;
+  auto found = cache->find(type);
+  if (found == cache->end()) {
+    auto info = std::make_unique<TypeInfo>(classify(type));
+    Py_INCREF(type);
+    found = cache->emplace(type, std::move(info)).first;
+  }
+  last_type = type;
+  last_info = found->second.get();
+  return *last_info;
+}
+
+unsigned int type_version(PyTypeObject* type) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+    // A look-up gives the type a tag.
+    const Ref ignored =
+        Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__init__"));
+    if (!ignored) PyErr_Clear();
+  }
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+namespace {
+
+// What a class and its bases defined when it was last looked at.
+struct ClassContents {
+  unsigned int version = 0;
+  uint64_t epoch = 0;
+  std::vector<Ref> items;  // names and values of every class statement in the hierarchy
+};
+
+std::vector<Ref> class_items(PyTypeObject* type) {
+  std::vector<Ref> items;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+    if (!(base_type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base_type->tp_dict) continue;
+    items.push_back(Ref::borrow(base));
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
+      items.push_back(Ref::borrow(key));
+      items.push_back(Ref::borrow(value));
+    }
+  }
+  return items;
+}
+
+bool same_objects(const std::vector<Ref>& left, const std::vector<Ref>& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const Ref& a, const Ref& b) { return a.get() == b.get(); });
+}
+
+}  // namespace
+
+uint64_t class_epoch(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
+  static auto* classes = new std::unordered_map<PyTypeObject*, ClassContents>();
+  ClassContents& known = (*classes)[type];
+  const unsigned int version = type_version(type);
+  if (version != 0 && version == known.version) return known.epoch;
+  std::vector<Ref> items = class_items(type);
+  if (known.items.empty()) Py_INCREF(type);
+  if (!same_objects(items, known.items)) {
+    known.items = std::move(items);
+    ++known.epoch;
+  }
+  known.version = version;
+  return known.epoch;
+}
+
+void register_identity_type(PyObject* type) { identity_types().push_back(Ref::borrow(type)); }
+
+}  // namespace trident::guards

@@ -1,0 +1,69 @@
+// Reads Python objects into facts, without running Python code.
+//
+// The walker visits everything that the given roots can reach and appends words that determine it.
+// Equal words mean: the same structure, types, scalar values and tensor geometry, and the very same
+// objects at the leaves that are guarded by identity. Tensors and containers are listed in the order
+// they were met, so that position n of two walks with equal words plays the same role in both.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guards/python.h"
+#include "guards/type_info.h"
+
+namespace trident::guards {
+
+class Watch;
+
+// What one walk found. All references are borrowed from the objects walked.
+struct Walk {
+  std::vector<uint64_t> words;
+  std::vector<PyObject*> tensors;
+  std::vector<uint32_t> tensor_words;  // where each tensor's words begin
+  std::vector<PyObject*> containers;
+  std::vector<PyObject*> identities;
+  std::string unsupported;  // empty, or why these objects cannot be described
+
+  void clear();
+};
+
+class Walker {
+ public:
+  // `watch`, where given, records what must stay unchanged for the words to stay valid.
+  explicit Walker(Walk& walk, Watch* watch = nullptr) : walk_(walk), watch_(watch) {}
+
+  // Appends the facts of `object`. False if it cannot be described (walk.unsupported says why).
+  bool visit(PyObject* object);
+
+ private:
+  bool visit_slow(PyObject* object);
+  bool visit_tensor(PyObject* object);
+  bool visit_int(PyObject* object);
+  bool visit_container(PyObject* object, const TypeInfo& info);
+  bool visit_dict(PyObject* dict);
+  bool visit_set(PyObject* set);
+  bool visit_attributes(PyObject* object, const TypeInfo& info);
+  bool visit_function(PyObject* function);
+  bool visit_members(PyObject* object, const char* const* names);
+  void append_string(PyObject* string);
+  void append_identity(PyObject* object);
+  bool fail(std::string reason);
+
+  Walk& walk_;
+  Watch* watch_;
+  std::unordered_map<PyObject*, uint32_t> met_;          // containers
+  std::unordered_map<const void*, uint32_t> met_tensors_;  // TensorImpl
+  uint32_t depth_ = 0;
+};
+
+// The globals that `function` and the functions nested in it name and that hold state: containers,
+// modules, tensors and functions of user code. Library functions have none. (key, value) pairs.
+std::vector<std::pair<PyObject*, PyObject*>> stateful_globals(PyObject* function);
+
+// Tells whether functions with these globals belong to a library, whose module-level objects are
+// guarded by identity. Set once from Python: a callable that takes the globals dictionary.
+void set_library_predicate(PyObject* predicate);
+
+}  // namespace trident::guards

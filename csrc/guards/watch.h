@@ -1,0 +1,93 @@
+// Tells cheaply whether anything that a walk read has changed since.
+//
+// Dictionaries are compared by their version tag (CPython 3.11 and 3.12 give every modification a
+// new one), lists, sets, slots, cells and functions by the identity of what they hold, types by
+// their version tag. Immutable objects need no watch. Holds strong references to what it watches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "guards/python.h"
+#include "guards/type_info.h"
+
+namespace trident::guards {
+
+class Watch {
+ public:
+  void add_dict(PyObject* dict);
+  void add_list(PyObject* list);
+  void add_set(PyObject* set);
+  void add_slots(PyObject* object, const TypeInfo& info);
+  void add_cell(PyObject* cell);
+  void add_function(PyObject* function);
+  void add_type(PyTypeObject* type);
+  // One name of a module's globals; other names may change freely.
+  void add_global(PyObject* globals, PyObject* name);
+
+  bool unchanged();
+  void clear();
+  size_t size() const;
+
+ private:
+  bool types_unchanged() const;
+
+  // What a container held. Tensors are not kept alive: a tensor at the same address in the same
+  // place is the tensor to use, and its geometry is compared at every call.
+  class Item {
+   public:
+    explicit Item(PyObject* object);
+    bool is(PyObject* object) const { return object == object_; }
+
+   private:
+    PyObject* object_;
+    Ref keep_;
+  };
+  struct Dict {
+    Ref dict;
+    uint64_t version;
+  };
+  struct Items {
+    Ref container;
+    std::vector<Item> items;
+  };
+  struct Slots {
+    Ref object;
+    std::vector<Py_ssize_t> offsets;
+    std::vector<Item> values;
+  };
+  struct Cell {
+    Ref cell;
+    Item value;
+  };
+  struct Function {
+    Ref function;
+    std::vector<Item> parts;  // code, defaults, keyword defaults, closure
+  };
+  struct Type {
+    Ref type;
+    unsigned int version;
+  };
+  struct Global {
+    Ref name;
+    Item value;
+  };
+  struct Globals {
+    Ref dict;
+    uint64_t version;
+    std::vector<Global> names;
+  };
+
+  std::vector<Dict> dicts_;
+  std::vector<Items> lists_;
+  std::vector<Items> sets_;
+  std::vector<Slots> slots_;
+  std::vector<Cell> cells_;
+  std::vector<Function> functions_;
+  std::vector<Type> types_;
+  std::vector<Globals> globals_;
+};
+
+uint64_t dict_version(PyObject* dict);
+
+}  // namespace trident::guards

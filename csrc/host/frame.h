@@ -1,0 +1,67 @@
+// The mutable memory of one running call of a program.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "abi/abi.h"
+#include "driver/driver.h"
+#include "host/arena.h"
+#include "host/tensor.h"
+
+namespace trident::host {
+
+class Program;
+
+// What generated code sees is the base. Planned tensors, parameter blocks and launches are made
+// once; bind() points them at the arena that a call has leased.
+class Frame : public trident_frame {
+ public:
+  // A frame over `arena`'s storage, for calls of `program`, which outlives it.
+  Frame(const Program& program, const Arena& arena);
+  ~Frame();
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  // The arena that the frame's tensors lie in.
+  uint64_t arena_id() const { return arena_id_; }
+
+  // Prepares one call. `inputs` and `symbols` live until the call ends; `arena` has its memory.
+  void begin(const Arena& arena, void* stream, const trident_tensor* call_inputs,
+             const int64_t* call_symbols);
+  // Moves the outputs out; an error if the program left one unset.
+  void take_outputs(std::vector<TensorRef>& taken);
+  // Releases what the call left in transient slots and outputs.
+  void end() noexcept;
+
+  void launch(uint32_t index) {
+    driver::run_launch(launches_[index], blocks_[index].grid, stream_);
+  }
+  const Program& program() const { return program_; }
+
+ private:
+  void build_launches();
+  void move_to(const Arena& arena);
+  void write_addresses(const Arena& arena);
+
+  // A parameter that holds the address of a planned tensor.
+  struct Address {
+    uint64_t* value;
+    uint32_t slot;
+  };
+
+  const Program& program_;
+  uint64_t arena_id_;
+  uint64_t generation_ = 0;
+  void* stream_ = nullptr;
+  std::vector<TensorRef> planned_;
+  std::vector<trident_tensor> slot_table_;
+  std::vector<trident_tensor> output_table_;
+  std::vector<uint64_t> values_;  // of all launches, one after the other
+  std::vector<trident_launch> blocks_;
+  std::vector<driver::Launch> launches_;
+  std::vector<Address> addresses_;
+};
+
+}  // namespace trident::host

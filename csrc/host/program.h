@@ -1,0 +1,101 @@
+// A loaded host program: the shared library that was compiled for one specialization.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi/abi.h"
+#include "aten/boxed.h"
+#include "driver/driver.h"
+#include "host/frame.h"
+#include "host/tensor.h"
+
+namespace trident::host {
+
+// Immutable after load(), but for its pool of idle frames. Calls may run concurrently.
+class Program {
+ public:
+  // Opens the library, checks its tables against `kernels`, resolves its operators and makes the
+  // kernels ready on the program's device. A mistake in any of that is a RuntimeError.
+  static std::shared_ptr<Program> load(const std::string& path,
+                                       std::vector<std::shared_ptr<driver::Kernel>> kernels);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Runs the program on the current stream of its device and appends its outputs. `inputs` holds
+  // num_inputs() borrowed tensors, `symbols` num_symbols() values. Errors of operators, kernels and
+  // the driver are rethrown as they were; the program can be run again. Does not need the
+  // interpreter lock, which the caller should have released.
+  void run(const trident_tensor* inputs, const int64_t* symbols, std::vector<TensorRef>& outputs);
+
+  // The residual guard over symbols.
+  bool guard(const int64_t* symbols) const {
+    return description_->guard == nullptr || description_->guard(symbols) != 0;
+  }
+
+  const char* name() const { return description_->name; }
+  uint32_t num_inputs() const { return description_->num_inputs; }
+  uint32_t num_outputs() const { return description_->num_outputs; }
+  uint32_t num_symbols() const { return description_->num_symbols; }
+  uint32_t launches() const { return description_->num_launches; }
+  uint32_t calls_typed() const { return description_->calls_typed; }
+  uint32_t calls_boxed() const { return description_->calls_boxed; }
+  uint64_t arena_bytes() const { return description_->arena_bytes; }
+  c10::Device device() const { return device_; }  // with its index resolved
+
+  const trident_program& description() const { return *description_; }
+  const std::vector<std::shared_ptr<driver::Kernel>>& kernels() const { return kernels_; }
+  const std::vector<aten::BoxedOp>& boxed() const { return boxed_; }
+  // Where fresh tensors on the program's device come from.
+  c10::Allocator* allocator() const { return allocator_; }
+
+ private:
+  // A shared library that is closed with its last user.
+  struct CloseLibrary {
+    void operator()(void* library) const;
+  };
+  using Library = std::unique_ptr<void, CloseLibrary>;
+
+  // A frame for one call: cleaned at its end, however that comes, and kept for the next if `keep`.
+  class FrameScope {
+   public:
+    FrameScope(Program& program, std::unique_ptr<Frame> frame, bool keep)
+        : program_(program), frame_(std::move(frame)), keep_(keep) {}
+    ~FrameScope();
+    FrameScope(const FrameScope&) = delete;
+    FrameScope& operator=(const FrameScope&) = delete;
+    Frame* operator->() const { return frame_.get(); }
+    Frame* get() const { return frame_.get(); }
+
+   private:
+    Program& program_;
+    std::unique_ptr<Frame> frame_;
+    bool keep_;
+  };
+
+  Program(Library library, const trident_program* description,
+          std::vector<std::shared_ptr<driver::Kernel>> kernels);
+  void resolve();
+  void run_on_device(const trident_tensor* inputs, const int64_t* symbols,
+                     std::vector<TensorRef>& outputs);
+  std::unique_ptr<Frame> acquire_frame(const Arena& arena);
+  void give_back(std::unique_ptr<Frame> frame) noexcept;
+
+  Library library_;
+  const trident_program* description_;
+  std::vector<std::shared_ptr<driver::Kernel>> kernels_;
+  c10::Device device_;
+  c10::Allocator* allocator_;
+  std::vector<aten::BoxedOp> boxed_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Frame>> idle_;  // the most recently used last
+};
+
+}  // namespace trident::host

@@ -1,0 +1,89 @@
+// A wrong table would otherwise show as a memory error in the middle of a user's model.
+#include "host/validate.h"
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include "host/tensor.h"
+
+namespace trident::host {
+namespace {
+
+void validate_planned(const trident_program& program) {
+  TORCH_CHECK(program.num_planned <= program.num_slots, "program ", program.name, " has ",
+              program.num_planned, " planned tensors in ", program.num_slots, " slots");
+  for (uint32_t slot = 0; slot < program.num_planned; ++slot) {
+    const trident_layout& layout = program.planned[slot];
+    TORCH_CHECK(
+        layout.dtype >= 0 && layout.dtype < static_cast<int32_t>(c10::ScalarType::NumOptions),
+        "program ", program.name, ": planned slot ", slot, " has the unknown dtype ", layout.dtype);
+    const int64_t itemsize =
+        static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(layout.dtype)));
+    TORCH_CHECK(layout.ndim >= 0 && layout.offset >= 0 && layout.offset % itemsize == 0, "program ",
+                program.name, ": planned slot ", slot, " starts at byte ", layout.offset,
+                ", which is not a multiple of ", itemsize);
+    for (int32_t axis = 0; axis < layout.ndim; ++axis) {
+      TORCH_CHECK(layout.sizes[axis] >= 0 && layout.strides[axis] >= 0, "program ", program.name,
+                  ": planned slot ", slot, " has a negative size or stride");
+    }
+    const int64_t elements = extent(layout);
+    TORCH_CHECK(elements == 0 || static_cast<uint64_t>(layout.offset) +
+                                         static_cast<uint64_t>(elements * itemsize) <=
+                                     program.arena_bytes,
+                "program ", program.name, ": planned slot ", slot, " ends beyond the arena of ",
+                program.arena_bytes, " bytes");
+  }
+}
+
+void validate_launches(const trident_program& program,
+                       const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
+  const bool on_cuda = program.device.type == static_cast<int32_t>(c10::DeviceType::CUDA);
+  const driver::Backend backend = on_cuda ? driver::Backend::kCuda : driver::Backend::kCpu;
+  for (size_t index = 0; index < kernels.size(); ++index) {
+    TORCH_CHECK(kernels[index] != nullptr && kernels[index]->backend() == backend, "program ",
+                program.name, " runs on ", on_cuda ? "CUDA" : "the CPU", ", its kernel ", index,
+                " does not");
+  }
+  for (uint32_t index = 0; index < program.num_launches; ++index) {
+    const trident_launch_record& record = program.launches[index];
+    TORCH_CHECK(record.kernel < kernels.size(), "program ", program.name, ": launch ", index,
+                " uses kernel ", record.kernel, " of ", kernels.size());
+    const driver::Kernel& kernel = *kernels[record.kernel];
+    TORCH_CHECK(record.num_params == kernel.kinds().size(), "program ", program.name, ": launch ",
+                index, " passes ", record.num_params, " parameters to kernel ", kernel.label(),
+                ", which takes ", kernel.kinds().size());
+    for (uint32_t param = 0; param < record.num_params; ++param) {
+      const trident_param& source = record.params[param];
+      TORCH_CHECK(source.source >= TRIDENT_PARAM_CONSTANT && source.source <= TRIDENT_PARAM_RUNTIME,
+                  "program ", program.name, ": launch ", index, ", parameter ", param,
+                  " has the unknown source ", source.source);
+      TORCH_CHECK(source.source != TRIDENT_PARAM_PLANNED ||
+                      (source.value < program.num_planned &&
+                       kernel.kinds()[param] == driver::ParamKind::kPointer),
+                  "program ", program.name, ": launch ", index, ", parameter ", param, " (",
+                  kernel.params()[param], ") takes the address of planned slot ", source.value,
+                  " of ", program.num_planned);
+    }
+  }
+}
+
+}  // namespace
+
+void validate(const trident_program& program,
+              const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
+  TORCH_CHECK(program.abi_version == TRIDENT_ABI_VERSION,
+              "the host program was compiled for version ", program.abi_version,
+              " of Trident's interface, this is version ", TRIDENT_ABI_VERSION,
+              "; clear Trident's cache");
+  TORCH_CHECK(program.name != nullptr && program.run != nullptr,
+              "a host program lacks its name or its run function");
+  const auto device = static_cast<c10::DeviceType>(program.device.type);
+  TORCH_CHECK(device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA, "program ",
+              program.name, " is for a device of type ", program.device.type,
+              "; Trident knows cpu and cuda");
+  validate_planned(program);
+  validate_launches(program, kernels);
+}
+
+}  // namespace trident::host

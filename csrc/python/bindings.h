@@ -1,0 +1,13 @@
+// The parts that make up the extension module.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace trident::python {
+
+void bind_aten(pybind11::module_& m);
+void bind_driver(pybind11::module_& m);
+void bind_host(pybind11::module_& m);
+void bind_scm(pybind11::module_& m);
+
+}  // namespace trident::python

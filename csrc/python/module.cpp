@@ -1,0 +1,10 @@
+// The extension module trident._C. Import torch before it: its libraries are used from there.
+#include "python/bindings.h"
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Trident's native runtime.";
+  trident::python::bind_aten(m);
+  trident::python::bind_driver(m);
+  trident::python::bind_host(m);
+  trident::python::bind_scm(m);
+}

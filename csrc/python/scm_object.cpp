@@ -1,0 +1,146 @@
+#include "python/scm_object.h"
+
+#include "guards/environment.h"
+#include "guards/words.h"
+#include "python/errors.h"
+
+namespace trident::python {
+
+using guards::PythonError;
+using guards::Ref;
+using guards::Tag;
+using guards::tagged;
+using guards::Walker;
+
+namespace {
+
+// Positional arguments as a tuple and keyword arguments as a dictionary, for the paths that leave
+// native code.
+struct PackedArguments {
+  Ref positional;
+  Ref keywords;
+
+  PackedArguments(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
+    positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(num_positional)));
+    keywords = Ref::steal(PyDict_New());
+    if (!positional || !keywords) throw PythonError();
+    for (size_t i = 0; i < num_positional; ++i) {
+      PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+    }
+    const Py_ssize_t num_keywords = keyword_names ? PyTuple_GET_SIZE(keyword_names) : 0;
+    for (Py_ssize_t i = 0; i < num_keywords; ++i) {
+      if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(keyword_names, i),
+                         arguments[num_positional + static_cast<size_t>(i)]) < 0) {
+        throw PythonError();
+      }
+    }
+  }
+};
+
+}  // namespace
+
+bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
+                     CallFacts& facts) {
+  guards::Walk& walk = facts.arguments;
+  walk.clear();
+  facts.state = &state_.walk();
+  if (const char* reason = guards::environment_unsupported()) {
+    walk.unsupported = reason;
+    return false;
+  }
+  const auto num_keywords =
+      keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : size_t{0};
+  walk.words.push_back(tagged(Tag::kCall, num_positional << 24 | num_keywords));
+  Walker walker(walk);
+  for (size_t i = 0; i < num_keywords; ++i) {
+    walker.visit(PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i)));
+  }
+  for (size_t i = 0; i < num_positional + num_keywords; ++i) {
+    if (!walker.visit(arguments[i])) return false;
+  }
+  guards::append_environment(walk.words);
+  if (!state_.refresh()) {
+    walk.unsupported = state_.unsupported();
+    return false;
+  }
+  facts.state = &state_.walk();
+  walk.words.push_back(tagged(Tag::kState, state_.id()));
+  // An argument that is also a weight: code may ask `x is self.weight`.
+  for (size_t i = 0; i < walk.tensors.size(); ++i) {
+    const size_t position = state_.position_of(walk.tensors[i]);
+    if (position != guards::State::kNotState) {
+      walk.words.push_back(tagged(Tag::kSameTensor, i << 32 | position));
+    }
+  }
+  return true;
+}
+
+Specialization* Module::find(const CallFacts& facts) {
+  return static_cast<Specialization*>(table_.find(facts.arguments.words));
+}
+
+PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
+                      PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
+  const auto keep = specialization.shared_from_this();  // an eviction must not free it meanwhile
+  if (!specialization.program) {
+    ++stats.fallbacks;
+    return PyObject_Vectorcall(eager_.get(), arguments, num_positional, keyword_names);
+  }
+  try {
+    Ref result = specialization.run(facts);
+    ++stats.hits;
+    ++specialization.hits;
+    stats.launches += specialization.program->launches();
+    stats.aten_typed += specialization.program->calls_typed();
+    stats.aten_boxed += specialization.program->calls_boxed();
+    return result.release();
+  } catch (...) {
+    ++stats.errors;
+    throw;
+  }
+}
+
+PyObject* Module::call(PyObject* const* arguments, size_t num_positional,
+                       PyObject* keyword_names) {
+  return translated_or_null([&]() -> PyObject* {
+    ++stats.calls;
+    CallFacts facts;
+    if (collect(arguments, num_positional, keyword_names, facts)) {
+      if (Specialization* specialization = find(facts)) {
+        return run(*specialization, facts, arguments, num_positional, keyword_names);
+      }
+    }
+    ++stats.misses;
+    const PackedArguments packed(arguments, num_positional, keyword_names);
+    return PyObject_CallFunctionObjArgs(miss_.get(), packed.positional.get(),
+                                        packed.keywords.get(), nullptr);
+  });
+}
+
+std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
+                                            std::shared_ptr<Specialization> specialization) {
+  for (PyObject* identity : facts.arguments.identities) {
+    specialization->identities.push_back(Ref::borrow(identity));
+  }
+  const scm::Mask mask{facts.arguments.words.size(), {}};
+  std::shared_ptr<scm::Entry> evicted =
+      table_.insert(facts.arguments.words, mask, std::move(specialization));
+  if (evicted) ++stats.evictions;
+  return evicted;
+}
+
+int Module::traverse(visitproc visit, void* arg) {
+  Py_VISIT(miss_.get());
+  Py_VISIT(eager_.get());
+  for (const Ref& root : state_.roots()) Py_VISIT(root.get());
+  return 0;
+}
+
+void Module::clear() {
+  table_.clear();
+  state_.clear();
+  miss_ = Ref();
+  eager_ = Ref();
+}
+
+}  // namespace trident::python

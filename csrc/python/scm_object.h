@@ -1,0 +1,61 @@
+// The Specialization Cache Module as a Python object: the callable that a call enters once.
+#pragma once
+
+#include <memory>
+
+#include "guards/state.h"
+#include "python/specialization.h"
+#include "scm/guard_table.h"
+
+namespace trident::python {
+
+struct Stats {
+  uint64_t calls = 0;
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t fallbacks = 0;
+  uint64_t errors = 0;
+  uint64_t evictions = 0;
+  uint64_t launches = 0;
+  uint64_t aten_typed = 0;
+  uint64_t aten_boxed = 0;
+};
+
+// One optimized callable's native side.
+class Module {
+ public:
+  Module(PyObject* miss, PyObject* eager, size_t max_specializations)
+      : miss_(guards::Ref::borrow(miss)), eager_(guards::Ref::borrow(eager)),
+        table_(max_specializations) {}
+
+  // The whole call: facts, look-up, run; the miss handler where nothing matches.
+  PyObject* call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names);
+
+  // Fills `facts`. False where the call cannot be described; facts.arguments.unsupported says why.
+  bool collect(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
+               CallFacts& facts);
+
+  // The specialization for these facts, or nullptr.
+  Specialization* find(const CallFacts& facts);
+  // Runs a specialization and counts the outcome; a new reference, or nullptr with an exception set.
+  PyObject* run(Specialization& specialization, const CallFacts& facts,
+                PyObject* const* arguments, size_t num_positional, PyObject* keyword_names);
+
+  std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
+                                      std::shared_ptr<Specialization> specialization);
+
+  Stats stats;
+  guards::State& state() { return state_; }
+  scm::GuardTable& table() { return table_; }
+
+  int traverse(visitproc visit, void* arg);
+  void clear();
+
+ private:
+  guards::Ref miss_;   // (args, kwargs) -> result
+  guards::Ref eager_;  // the original callable
+  guards::State state_;
+  scm::GuardTable table_;
+};
+
+}  // namespace trident::python

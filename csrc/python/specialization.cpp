@@ -1,0 +1,61 @@
+#include "python/specialization.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace trident::python {
+
+using guards::Ref;
+
+namespace {
+
+class ReleaseInterpreter {
+ public:
+  ReleaseInterpreter() : saved_(PyEval_SaveThread()) {}
+  ~ReleaseInterpreter() { PyEval_RestoreThread(saved_); }
+  ReleaseInterpreter(const ReleaseInterpreter&) = delete;
+  ReleaseInterpreter& operator=(const ReleaseInterpreter&) = delete;
+
+ private:
+  PyThreadState* saved_;
+};
+
+}  // namespace
+
+Ref Specialization::run(const CallFacts& facts) const {
+  // Strong references: while the lock is released another thread may replace a weight.
+  std::vector<at::Tensor> held;
+  std::vector<trident_tensor> raw;
+  held.reserve(inputs.size());
+  raw.reserve(inputs.size() + constants.size());
+  for (const size_t index : inputs) {
+    held.push_back(THPVariable_Unpack(facts.tensor(index)));
+    raw.push_back(reinterpret_cast<trident_tensor>(held.back().unsafeGetTensorImpl()));
+  }
+  for (const at::Tensor& constant : constants) {
+    raw.push_back(reinterpret_cast<trident_tensor>(constant.unsafeGetTensorImpl()));
+  }
+  std::vector<Ref> tensors(result.tensors_used().empty() ? 0 : facts.num_tensors());
+  for (const size_t index : result.tensors_used()) tensors[index] = Ref::borrow(facts.tensor(index));
+  const bool needs_containers =
+      !result.containers_used().empty() || !effects.containers_used().empty();
+  std::vector<Ref> containers(needs_containers ? facts.num_containers() : 0);
+  for (const auto* used : {&result.containers_used(), &effects.containers_used()}) {
+    for (const size_t index : *used) containers[index] = Ref::borrow(facts.container(index));
+  }
+
+  std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
+  {
+    const ReleaseInterpreter release;
+    program->run(raw.data(), nullptr, produced);
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(produced.size());
+  for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
+
+  const Sources sources{tensors, containers, outputs};
+  const std::vector<Ref> built = result.build(sources);
+  effects.apply(sources, built);
+  return built.at(result_node);
+}
+
+}  // namespace trident::python

@@ -1,0 +1,51 @@
+// A published specialization: guards beyond the key, the host program, and how to build its result.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "guards/state.h"
+#include "host/program.h"
+#include "python/template.h"
+#include "scm/guard_table.h"
+
+namespace trident::python {
+
+// The facts of one call. Tensors and containers of the arguments come first, then the state's.
+struct CallFacts {
+  guards::Walk arguments;  // words: call shape, arguments, environment, state id
+  const guards::Walk* state = nullptr;
+
+  size_t num_tensors() const { return arguments.tensors.size() + state->tensors.size(); }
+  PyObject* tensor(size_t index) const {
+    const size_t count = arguments.tensors.size();
+    return index < count ? arguments.tensors[index] : state->tensors.at(index - count);
+  }
+  size_t num_containers() const { return arguments.containers.size() + state->containers.size(); }
+  PyObject* container(size_t index) const {
+    const size_t count = arguments.containers.size();
+    return index < count ? arguments.containers[index] : state->containers.at(index - count);
+  }
+};
+
+class Specialization : public scm::Entry {
+ public:
+  // Without a program the entry stands for a call that is known to be unsupported.
+  std::shared_ptr<host::Program> program;
+  std::vector<size_t> inputs;          // the program's inputs, as indexes of the call's tensors
+  std::vector<at::Tensor> constants;   // further inputs
+  Template result;
+  size_t result_node = 0;
+  Effects effects;
+  guards::Reads reads;
+  guards::Ref info;                          // the Python record that describes it
+  std::vector<guards::Ref> identities;       // keeps the addresses in the key's words meaningful
+
+  bool accepts(scm::Words words) override { return reads.unchanged(); }
+
+  // Runs the host program on this call's tensors and returns the call's result. The interpreter
+  // lock is held on entry and return, and released while the program runs.
+  guards::Ref run(const CallFacts& facts) const;
+};
+
+}  // namespace trident::python

@@ -1,0 +1,108 @@
+#include "scm/guard_table.h"
+
+#include <algorithm>
+
+namespace trident::scm {
+
+GuardTable::GuardTable(size_t capacity, HashFunction hash)
+    : capacity_(capacity == 0 ? 1 : capacity), hash_(hash) {}
+
+Words GuardTable::fixed_words(const Mask& mask, Words words) {
+  if (mask.symbolic.empty()) return words;
+  scratch_.clear();
+  auto next = mask.symbolic.begin();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (next != mask.symbolic.end() && *next == i) {
+      ++next;
+    } else {
+      scratch_.push_back(words[i]);
+    }
+  }
+  return scratch_;
+}
+
+Entry* GuardTable::find(Words words) {
+  const auto groups = groups_.find(words.size());
+  if (groups == groups_.end()) return nullptr;
+  for (Group& group : groups->second) {
+    const Words fixed = fixed_words(group.mask, words);
+    const auto bucket = group.slots.find(hash_(fixed));
+    if (bucket == group.slots.end()) continue;
+    for (Slot& slot : bucket->second) {
+      if (std::equal(fixed.begin(), fixed.end(), slot.fixed.begin(), slot.fixed.end()) &&
+          slot.entry->accepts(words)) {
+        slot.entry->last_use_ = ++clock_;
+        return slot.entry.get();
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Entry> GuardTable::insert(Words words, const Mask& mask,
+                                          std::shared_ptr<Entry> entry) {
+  std::shared_ptr<Entry> evicted;
+  if (size_ >= capacity_) evict_oldest(&evicted);
+  std::vector<Group>& groups = groups_[words.size()];
+  auto group = std::find_if(groups.begin(), groups.end(),
+                            [&](const Group& other) { return other.mask == mask; });
+  if (group == groups.end()) {
+    groups.push_back(Group{mask, {}});
+    group = groups.end() - 1;
+  }
+  const Words fixed = fixed_words(mask, words);
+  entry->last_use_ = ++clock_;
+  // Newest first: where an older entry no longer accepts (its recorded state is gone), the newer
+  // one is met without trying the old one.
+  std::vector<Slot>& bucket = group->slots[hash_(fixed)];
+  bucket.insert(bucket.begin(), Slot{{fixed.begin(), fixed.end()}, std::move(entry)});
+  ++size_;
+  return evicted;
+}
+
+void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {
+  std::vector<Slot>* oldest_bucket = nullptr;
+  size_t oldest_index = 0;
+  for (auto& [count, groups] : groups_) {
+    for (Group& group : groups) {
+      for (auto& [key, bucket] : group.slots) {
+        for (size_t i = 0; i < bucket.size(); ++i) {
+          if (!oldest_bucket ||
+              bucket[i].entry->last_use_ < (*oldest_bucket)[oldest_index].entry->last_use_) {
+            oldest_bucket = &bucket;
+            oldest_index = i;
+          }
+        }
+      }
+    }
+  }
+  if (!oldest_bucket) return;
+  *evicted = std::move((*oldest_bucket)[oldest_index].entry);
+  oldest_bucket->erase(oldest_bucket->begin() + static_cast<std::ptrdiff_t>(oldest_index));
+  --size_;
+}
+
+void GuardTable::clear() {
+  groups_.clear();
+  size_ = 0;
+}
+
+size_t GuardTable::num_masks() const {
+  size_t count = 0;
+  for (const auto& [size, groups] : groups_) count += groups.size();
+  return count;
+}
+
+std::vector<std::shared_ptr<Entry>> GuardTable::entries() const {
+  std::vector<std::shared_ptr<Entry>> all;
+  for (const auto& [size, groups] : groups_) {
+    for (const Group& group : groups) {
+      for (const auto& [key, bucket] : group.slots) {
+        for (const Slot& slot : bucket) all.push_back(slot.entry);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace trident::scm

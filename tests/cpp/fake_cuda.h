@@ -1,0 +1,163 @@
+// A CUDA driver that executes nothing and records what it was asked to do.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "driver/driver.h"
+
+namespace trident::test {
+
+struct RecordedLaunch {
+  driver::cuda::LaunchConfig config;
+  std::vector<driver::cuda::LaunchAttribute> attributes;
+  driver::cuda::Function function;
+  std::vector<uint64_t>
+      values;  // as many as FakeCuda::num_values says, with the two scratch addresses
+};
+
+class FakeCuda {
+ public:
+  FakeCuda() { state() = State{}; }
+
+  // What the next launches are expected to pass: the kernel's parameters and two scratch addresses.
+  void expect_params(size_t count) { state().num_values = count + 2; }
+  // Fails the next call of an entry point with a code of CUDA's.
+  void fail_next(const std::string& entry, driver::cuda::Result code) {
+    state().failing = entry;
+    state().failure = code;
+  }
+  void set_max_shared(int bytes) { state().max_shared = bytes; }
+
+  const std::vector<RecordedLaunch>& launches() const { return state().launches; }
+  const std::vector<std::string>& calls() const { return state().calls; }
+  size_t count(const std::string& call) const {
+    size_t found = 0;
+    for (const std::string& seen : calls()) found += seen == call ? 1 : 0;
+    return found;
+  }
+  uintptr_t current_context() const { return reinterpret_cast<uintptr_t>(state().current); }
+  int context_depth() const { return state().context_depth; }
+  const std::vector<size_t>& scratch_bytes() const { return state().scratch_bytes; }
+
+  const driver::cuda::CudaApi& api() const {
+    static const driver::cuda::CudaApi table = {
+        .init = [](unsigned) { return answer("init"); },
+        .get_error_name = [](int, const char** text) { return *text = "CUDA_ERROR_FAKE", 0; },
+        .get_error_string = [](int, const char** text) { return *text = "a fake failure", 0; },
+        .device_get = [](int* device,
+                         int ordinal) { return *device = ordinal, answer("device_get"); },
+        .device_get_count = [](int* count) { return *count = 2, answer("device_get_count"); },
+        .device_get_attribute =
+            [](int* value, int, int) {
+              return *value = state().max_shared, answer("device_get_attribute");
+            },
+        .primary_context_retain =
+            [](driver::cuda::Context* context, int device) {
+              *context =
+                  reinterpret_cast<driver::cuda::Context>(static_cast<uintptr_t>(0x100 + device));
+              return answer("primary_context_retain");
+            },
+        .context_get_current =
+            [](driver::cuda::Context* context) {
+              *context = state().current;
+              return answer("context_get_current");
+            },
+        .context_set_current =
+            [](driver::cuda::Context context) {
+              state().current = context;
+              return answer("context_set_current");
+            },
+        .context_push =
+            [](driver::cuda::Context) { return ++state().context_depth, answer("context_push"); },
+        .context_pop =
+            [](driver::cuda::Context*) { return --state().context_depth, answer("context_pop"); },
+        .module_load_data =
+            [](driver::cuda::Module* module, const void*) {
+              *module =
+                  reinterpret_cast<driver::cuda::Module>(uintptr_t{0x2000} + state().calls.size());
+              return answer("module_load_data");
+            },
+        .module_get_function =
+            [](driver::cuda::Function* function, driver::cuda::Module module, const char*) {
+              *function = reinterpret_cast<driver::cuda::Function>(
+                  reinterpret_cast<uintptr_t>(module) + 0x1000);
+              return answer("module_get_function");
+            },
+        .function_get_attribute =
+            [](int* value, int, driver::cuda::Function) {
+              return *value = 1024, answer("function_get_attribute");
+            },
+        .function_set_attribute =
+            [](driver::cuda::Function, int attribute, int value) {
+              return answer("function_set_attribute " + std::to_string(attribute) + " " +
+                            std::to_string(value));
+            },
+        .function_set_cache_config = [](driver::cuda::Function,
+                                        int) { return answer("function_set_cache_config"); },
+        .stream_is_capturing =
+            [](void*, int* status) { return *status = 0, answer("stream_is_capturing"); },
+        .launch_kernel = record_launch,
+    };
+    return table;
+  }
+
+  // A library over this fake; scratch memory comes from the host.
+  std::unique_ptr<driver::CudaLibrary> library() const {
+    return std::make_unique<driver::CudaLibrary>(api(), [](size_t bytes) {
+      state().scratch_bytes.push_back(bytes);
+      return c10::GetCPUAllocator()->allocate(bytes);
+    });
+  }
+
+ private:
+  struct State {
+    std::vector<std::string> calls;
+    std::vector<RecordedLaunch> launches;
+    std::vector<size_t> scratch_bytes;
+    size_t num_values = 2;
+    int context_depth = 0;
+    driver::cuda::Context current = nullptr;
+    int max_shared = 227 * 1024;
+    std::string failing;
+    driver::cuda::Result failure = 0;
+  };
+
+  static State& state() {
+    static State instance;
+    return instance;
+  }
+
+  static driver::cuda::Result answer(const std::string& call) {
+    state().calls.push_back(call);
+    if (!state().failing.empty() && call.starts_with(state().failing)) {
+      state().failing.clear();
+      return state().failure;
+    }
+    return 0;
+  }
+
+  static driver::cuda::Result record_launch(const driver::cuda::LaunchConfig* config,
+                                            driver::cuda::Function function, void** params,
+                                            void**) {
+    const driver::cuda::Result result = answer("launch_kernel");
+    if (result != 0) return result;
+    RecordedLaunch launch{
+        *config, {config->attributes, config->attributes + config->num_attributes}, function, {}};
+    for (size_t index = 0; index < state().num_values; ++index) {
+      uint64_t value = 0;
+      std::memcpy(&value, params[index], sizeof(value));
+      launch.values.push_back(value);
+    }
+    state().launches.push_back(std::move(launch));
+    return 0;
+  }
+};
+
+static_assert(driver::CudaDriverLibrary<FakeCuda>);
+
+}  // namespace trident::test

@@ -1,0 +1,398 @@
+// The driver seam: packing, attributes, limits and return codes, over a driver that records.
+#include <Python.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <bit>
+
+#include "fake_cuda.h"
+
+#ifdef TRIDENT_TEST_CUDA_H
+#include <cuda.h>
+#endif
+
+namespace trident::test {
+namespace {
+
+using driver::CpuKernel;
+using driver::CpuLaunch;
+using driver::CudaKernel;
+using driver::CudaKernelSpec;
+using driver::CudaLaunch;
+using driver::cuda::AttributeId;
+
+const uint32_t kGrid[3] = {5, 3, 2};
+void* const kStream = reinterpret_cast<void*>(0x5757);
+
+CudaKernelSpec spec(size_t num_params = 0) {
+  return {.cubin = "cubin",
+          .name = "add_kernel",
+          .label = "add",
+          .params = std::vector<std::string>(num_params, "*fp32")};
+}
+
+template <typename Error, typename Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+class CudaDriver : public ::testing::Test {
+ protected:
+  FakeCuda fake;
+  std::unique_ptr<driver::CudaLibrary> library = fake.library();
+};
+
+class ParameterCounts : public CudaDriver, public ::testing::WithParamInterface<size_t> {};
+
+TEST_P(ParameterCounts, values_arrive_in_order_with_two_scratch_addresses_behind) {
+  const size_t count = GetParam();
+  CudaKernel kernel(*library, spec(count));
+  std::vector<uint64_t> values(count);
+  CudaLaunch launch(kernel, 0, values.data());
+  for (size_t index = 0; index < count; ++index) values[index] = 0x1234567800000000u + index;
+  fake.expect_params(count);
+  launch.run(kGrid, kStream);
+
+  std::vector<uint64_t> expected = values;
+  expected.insert(expected.end(), 2, 0);
+  ASSERT_EQ(fake.launches().size(), 1u);
+  EXPECT_EQ(fake.launches()[0].values, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(AroundPowersOfTwo, ParameterCounts,
+                         ::testing::Values(0, 1, 64, 65, 128, 129));
+
+TEST_F(CudaDriver, grid_block_shared_memory_and_stream_are_configured) {
+  CudaKernelSpec s = spec();
+  s.num_warps = 8;
+  s.shared = 4096;
+  CudaKernel kernel(*library, s);
+  CudaLaunch launch(kernel, 0, nullptr);
+  launch.run(kGrid, kStream);
+
+  ASSERT_EQ(fake.launches().size(), 1u);
+  const driver::cuda::LaunchConfig& config = fake.launches()[0].config;
+  EXPECT_EQ(std::vector<uint32_t>(config.grid, config.grid + 3), (std::vector<uint32_t>{5, 3, 2}));
+  EXPECT_EQ(std::vector<uint32_t>(config.block, config.block + 3),
+            (std::vector<uint32_t>{256, 1, 1}));
+  EXPECT_EQ(config.shared_bytes, 4096u);
+  EXPECT_EQ(config.stream, kStream);
+  EXPECT_EQ(config.num_attributes, 0u);
+  EXPECT_EQ(fake.count("function_set_cache_config"), 0u);
+}
+
+TEST_F(CudaDriver, a_launch_can_move_to_another_grid_and_stream) {
+  CudaKernel kernel(*library, spec());
+  CudaLaunch launch(kernel, 0, nullptr);
+  launch.run(kGrid, kStream);
+  const uint32_t other[3] = {7, 1, 1};
+  launch.run(other, nullptr);
+  ASSERT_EQ(fake.launches().size(), 2u);
+  EXPECT_EQ(fake.launches()[1].config.grid[0], 7u);
+  EXPECT_EQ(fake.launches()[1].config.stream, nullptr);
+}
+
+TEST_F(CudaDriver, clusters_multiply_the_grid_and_set_attributes) {
+  CudaKernelSpec s = spec();
+  s.num_ctas = 4;
+  CudaKernel kernel(*library, s);
+  CudaLaunch launch(kernel, 0, nullptr);
+  launch.run(kGrid, kStream);
+
+  const RecordedLaunch& seen = fake.launches().at(0);
+  EXPECT_EQ(seen.config.grid[0], 20u);
+  ASSERT_EQ(seen.attributes.size(), 2u);
+  EXPECT_EQ(seen.attributes[0].id, AttributeId::kClusterDimension);
+  EXPECT_EQ(seen.attributes[0].value.cluster.x, 4u);
+  EXPECT_EQ(seen.attributes[0].value.cluster.y, 1u);
+  EXPECT_EQ(seen.attributes[0].value.cluster.z, 1u);
+  EXPECT_EQ(seen.attributes[1].id, AttributeId::kClusterSchedulingPolicyPreference);
+  EXPECT_EQ(seen.attributes[1].value.number, driver::cuda::kClusterSchedulingSpread);
+  EXPECT_EQ(fake.count("function_set_attribute 14 1"), 0u);
+}
+
+TEST_F(CudaDriver, clusters_of_sixteen_are_allowed_explicitly) {
+  CudaKernelSpec s = spec();
+  s.num_ctas = 16;
+  CudaKernel(*library, s).load(0);
+  EXPECT_EQ(fake.count("function_set_attribute 14 1"), 1u);
+}
+
+TEST_F(CudaDriver, a_cluster_that_contradicts_num_ctas_is_refused) {
+  CudaKernelSpec s = spec();
+  s.num_ctas = 2;
+  s.cluster = {4, 1, 1};
+  EXPECT_THROW(CudaKernel(*library, s), c10::ValueError);
+}
+
+TEST_F(CudaDriver, dependent_launch_and_cooperative_grids_are_attributes) {
+  CudaKernelSpec s = spec();
+  s.launch_pdl = true;
+  s.cooperative = true;
+  CudaKernel kernel(*library, s);
+  CudaLaunch launch(kernel, 0, nullptr);
+  launch.run(kGrid, kStream);
+
+  const RecordedLaunch& seen = fake.launches().at(0);
+  ASSERT_EQ(seen.attributes.size(), 2u);
+  EXPECT_EQ(seen.attributes[0].id, AttributeId::kProgrammaticStreamSerialization);
+  EXPECT_EQ(seen.attributes[0].value.number, 1);
+  EXPECT_EQ(seen.attributes[1].id, AttributeId::kCooperative);
+  EXPECT_EQ(seen.attributes[1].value.number, 1);
+}
+
+TEST_F(CudaDriver, more_than_48_kib_of_shared_memory_are_requested_once_per_device) {
+  CudaKernelSpec s = spec();
+  s.shared = 48 * 1024 + 16;
+  CudaKernel kernel(*library, s);
+  for (int device : {0, 0, 1}) CudaLaunch(kernel, device, nullptr).run(kGrid, kStream);
+  EXPECT_EQ(fake.count("function_set_attribute 8 49168"), 2u);
+  EXPECT_EQ(fake.count("module_load_data"), 2u);
+  EXPECT_EQ(fake.context_depth(), 0);
+}
+
+TEST_F(CudaDriver, more_shared_memory_than_the_device_has_is_out_of_resources) {
+  fake.set_max_shared(100 * 1024);
+  CudaKernelSpec s = spec();
+  s.shared = 128 * 1024;
+  CudaKernel kernel(*library, s);
+  const std::string message = message_of<driver::OutOfResources>([&] { kernel.load(0); });
+  EXPECT_NE(
+      message.find("out of resource: shared memory, Required: 131072, Hardware limit: 102400"),
+      std::string::npos)
+      << message;
+}
+
+TEST_F(CudaDriver, more_threads_than_the_function_allows_are_out_of_resources) {
+  CudaKernelSpec s = spec();
+  s.num_warps = 64;
+  CudaKernel kernel(*library, s);
+  EXPECT_THROW(kernel.load(0), driver::OutOfResources);
+}
+
+TEST_F(CudaDriver, equal_cubins_are_loaded_once) {
+  CudaKernel first(*library, spec());
+  CudaKernel second(*library, spec());
+  EXPECT_EQ(first.function(0), second.function(0));
+  EXPECT_EQ(fake.count("module_load_data"), 1u);
+}
+
+TEST_F(CudaDriver, a_thread_without_a_context_gets_the_primary_one_of_the_device) {
+  library->ensure_context(1);
+  EXPECT_EQ(fake.current_context(), 0x101u);
+  library->ensure_context(0);  // the thread has one: it stays
+  EXPECT_EQ(fake.current_context(), 0x101u);
+}
+
+TEST_F(CudaDriver, an_empty_grid_is_no_launch) {
+  CudaKernel kernel(*library, spec());
+  CudaLaunch launch(kernel, 0, nullptr);
+  for (const auto& grid : {std::array<uint32_t, 3>{0, 1, 1}, {1, 0, 1}, {1, 1, 0}})
+    launch.run(grid.data(), kStream);
+  EXPECT_TRUE(fake.launches().empty());
+}
+
+TEST_F(CudaDriver, impossible_grids_name_kernel_and_grid) {
+  CudaKernelSpec s = spec();
+  s.num_ctas = 2;
+  CudaKernel kernel(*library, s);
+  CudaLaunch launch(kernel, 0, nullptr);
+  const std::array<uint32_t, 3> negative = {static_cast<uint32_t>(-4), 1, 1};
+  const std::array<uint32_t, 3> tall = {1, 65536, 1};
+  const std::array<uint32_t, 3> wide = {0x40000000, 1, 1};  // fits, but not twice
+  for (const auto& grid : {negative, tall, wide}) {
+    const std::string message = message_of<c10::Error>([&] { launch.run(grid.data(), kStream); });
+    EXPECT_NE(message.find("kernel add cannot be launched over the grid " +
+                           driver::grid_text(grid.data())),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_TRUE(fake.launches().empty());
+}
+
+TEST_F(CudaDriver, a_failed_launch_raises_and_the_next_one_works) {
+  CudaKernel kernel(*library, spec());
+  CudaLaunch launch(kernel, 0, nullptr);
+  fake.fail_next("launch_kernel", 701);
+  const std::string message = message_of<std::runtime_error>([&] { launch.run(kGrid, kStream); });
+  EXPECT_EQ(message,
+            "Triton Error [CUDA]: a fake failure (CUDA_ERROR_FAKE from cuLaunchKernelEx, kernel "
+            "add, grid (5, 3, 2))");
+  launch.run(kGrid, kStream);
+  EXPECT_EQ(fake.launches().size(), 1u);
+}
+
+class FailingEntry : public CudaDriver, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(FailingEntry, a_failed_load_raises_and_can_be_repeated) {
+  CudaKernelSpec s = spec();
+  s.shared = 64 * 1024;
+  CudaKernel kernel(*library, s);
+  fake.fail_next(GetParam(), 2);
+  EXPECT_THROW(kernel.load(0), std::runtime_error);
+  CudaLaunch(kernel, 0, nullptr).run(kGrid, kStream);
+  EXPECT_EQ(fake.launches().size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Load, FailingEntry,
+                         ::testing::Values("device_get", "primary_context_retain", "context_push",
+                                           "module_load_data", "module_get_function",
+                                           "device_get_attribute", "function_get_attribute",
+                                           "function_set_cache_config", "function_set_attribute"));
+
+TEST_F(CudaDriver, scratch_scales_with_the_grid_and_is_aligned) {
+  CudaKernelSpec s = spec(1);
+  s.num_ctas = 2;
+  s.global_scratch_size = 128;
+  s.global_scratch_align = 4096;
+  s.profile_scratch_size = 16;
+  CudaKernel kernel(*library, s);
+  const uint64_t value = 42;
+  CudaLaunch launch(kernel, 0, &value);
+  fake.expect_params(1);
+  launch.run(kGrid, kStream);
+
+  ASSERT_EQ(fake.scratch_bytes(),
+            (std::vector<size_t>{5 * 3 * 2 * 2 * 128 + 4096, 5 * 3 * 2 * 2 * 16}));
+  const std::vector<uint64_t>& values = fake.launches().at(0).values;
+  EXPECT_EQ(values[0], 42u);
+  EXPECT_NE(values[1], 0u);
+  EXPECT_EQ(values[1] % 4096, 0u);
+  EXPECT_NE(values[2], 0u);
+}
+
+TEST_F(CudaDriver, unknown_parameter_types_are_refused) {
+  CudaKernelSpec s = spec();
+  s.params = {"i32", "tensordesc<fp16[64, 64]>"};
+  EXPECT_THROW(CudaKernel(*library, s), c10::ValueError);
+}
+
+class Interpreter : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (Py_IsInitialized()) return;
+    Py_InitializeEx(0);
+    // Host programs run without the interpreter lock.
+    PyEval_SaveThread();
+  }
+
+  // Defines `run` by Python source and returns the namespace, new reference.
+  static PyObject* define(const char* source) {
+    PyObject* names = PyDict_New();
+    PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
+    PyObject* result = PyRun_String(source, Py_file_input, names, names);
+    EXPECT_NE(result, nullptr);
+    Py_XDECREF(result);
+    return names;
+  }
+};
+
+TEST_F(Interpreter, values_have_the_type_that_the_kernel_reads) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* names =
+      define("seen = []\ndef run(grid, values):\n    seen.append(repr((grid, values)))\n");
+  auto kernel = std::make_unique<CpuKernel>(
+      PyDict_GetItemString(names, "run"), "add",
+      std::vector<std::string>{"*fp32", "u1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
+                               "fp16", "bf16", "fp32", "fp64"});
+  PyGILState_Release(state);
+
+  // The upper bytes of narrow values are not the kernel's to read.
+  const uint64_t garbage = 0xabcd000000000000u;
+  const uint64_t values[] = {0x7f0012345678u,
+                             garbage | 1,
+                             garbage | 0xff,
+                             garbage | 0xfffe,
+                             garbage | 0xfffffffd,
+                             static_cast<uint64_t>(-4),
+                             garbage | 0xff,
+                             garbage | 0xfffe,
+                             garbage | 0xfffffffd,
+                             static_cast<uint64_t>(-4),
+                             garbage | 0x3e00,
+                             garbage | 0xbfc0,
+                             garbage | std::bit_cast<uint32_t>(0.25f),
+                             std::bit_cast<uint64_t>(0.1)};
+  CpuLaunch(*kernel, -1, values).run(kGrid, nullptr);
+  const uint32_t empty[3] = {1, 0, 1};
+  CpuLaunch(*kernel, -1, values).run(empty, nullptr);
+  kernel.reset();
+
+  const PyGILState_STATE again = PyGILState_Ensure();
+  PyObject* seen = PyDict_GetItemString(names, "seen");
+  ASSERT_EQ(PyList_Size(seen), 1);
+  EXPECT_STREQ(PyUnicode_AsUTF8(PyList_GetItem(seen, 0)),
+               "((5, 3, 2), (139638282147448, True, -1, -2, -3, -4, 255, 65534, 4294967293, "
+               "18446744073709551612, 1.5, -1.5, 0.25, 0.1))");
+  Py_DECREF(names);
+  PyGILState_Release(again);
+}
+
+TEST_F(Interpreter, a_python_exception_leaves_as_it_is) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* names = define("def run(grid, values):\n    raise IndexError('row 7')\n");
+  CpuKernel kernel(PyDict_GetItemString(names, "run"), "gather", {});
+  PyGILState_Release(state);
+  try {
+    CpuLaunch(kernel, -1, nullptr).run(kGrid, nullptr);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (python_error& error) {
+    const PyGILState_STATE again = PyGILState_Ensure();
+    EXPECT_TRUE(PyErr_GivenExceptionMatches(error.type, PyExc_IndexError));
+    PyGILState_Release(again);
+  }
+}
+
+#ifdef TRIDENT_TEST_CUDA_H
+using driver::cuda::LaunchAttribute;
+using driver::cuda::LaunchConfig;
+static_assert(sizeof(LaunchConfig) == sizeof(CUlaunchConfig));
+static_assert(offsetof(LaunchConfig, grid) == offsetof(CUlaunchConfig, gridDimX));
+static_assert(offsetof(LaunchConfig, block) == offsetof(CUlaunchConfig, blockDimX));
+static_assert(offsetof(LaunchConfig, shared_bytes) == offsetof(CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(LaunchConfig, stream) == offsetof(CUlaunchConfig, hStream));
+static_assert(offsetof(LaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs));
+static_assert(offsetof(LaunchConfig, num_attributes) == offsetof(CUlaunchConfig, numAttrs));
+static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));
+static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
+static_assert(static_cast<int>(AttributeId::kCooperative) == CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+static_assert(static_cast<int>(AttributeId::kClusterDimension) ==
+              CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+static_assert(static_cast<int>(AttributeId::kClusterSchedulingPolicyPreference) ==
+              CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
+static_assert(static_cast<int>(AttributeId::kProgrammaticStreamSerialization) ==
+              CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+static_assert(driver::cuda::kFunctionMaxThreadsPerBlock == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+static_assert(driver::cuda::kFunctionMaxDynamicSharedSizeBytes ==
+              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+static_assert(driver::cuda::kFunctionNonPortableClusterSizeAllowed ==
+              CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
+static_assert(driver::cuda::kFunctionCachePreferShared == CU_FUNC_CACHE_PREFER_SHARED);
+static_assert(driver::cuda::kDeviceMaxSharedMemoryPerBlockOptin ==
+              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+static_assert(driver::cuda::kStreamCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
+static_assert(driver::cuda::kClusterSchedulingSpread == CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
+
+// A value written through the real header is read back through ours.
+TEST(CudaDeclarations, the_attribute_union_agrees_with_cuda_h) {
+  CUlaunchAttribute real{};
+  real.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  real.value.clusterDim.x = 2;
+  real.value.clusterDim.y = 3;
+  real.value.clusterDim.z = 4;
+  LaunchAttribute ours;
+  std::memcpy(&ours, &real, sizeof(ours));
+  EXPECT_EQ(ours.value.cluster.x, 2u);
+  EXPECT_EQ(ours.value.cluster.y, 3u);
+  EXPECT_EQ(ours.value.cluster.z, 4u);
+}
+#endif
+
+}  // namespace
+}  // namespace trident::test

@@ -1,0 +1,47 @@
+"""What all Python tests share: the GPU marker, the device, and which Trident is under test."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+
+import pytest
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Subprocesses that tests start with the repository as current folder must not import its source
+# folder either.
+os.environ.setdefault("PYTHONSAFEPATH", "1")
+
+
+def pytest_report_header() -> list[str]:
+    """The versions that a result depends on, and where trident is imported from."""
+    spec = importlib.util.find_spec("trident")
+    where = pathlib.Path(spec.origin).parent if spec and spec.origin else None
+    notice = ""
+    if where == ROOT / "trident":
+        notice = " (source folder, not the installed package: use `make test`)"
+    triton = importlib.util.find_spec("triton")
+    version = __import__("triton").__version__ if triton else "not installed"
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return [
+        f"trident: {where}{notice}",
+        f"torch: {torch.__version__}, triton: {version}, GPU: {gpu}",
+    ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA GPU, and torch.cuda.is_available() is False here")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """Where kernels run here: the GPU if there is one, else the CPU, by Triton's interpreter."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

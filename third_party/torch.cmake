@@ -1,0 +1,32 @@
+# The torch that is installed for the interpreter found above, as the interface target trident_torch.
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.__version__)"
+  OUTPUT_VARIABLE TRIDENT_TORCH_FACTS OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE TRIDENT_TORCH_STATUS ERROR_VARIABLE TRIDENT_TORCH_ERROR)
+if(NOT TRIDENT_TORCH_STATUS EQUAL 0)
+  message(FATAL_ERROR "Trident builds against the installed PyTorch, and ${Python_EXECUTABLE} cannot import it. "
+                      "Install it first (pip install 'torch>=2.11,<2.15') and build with "
+                      "'pip install --no-build-isolation .'.\n${TRIDENT_TORCH_ERROR}")
+endif()
+string(REPLACE "\n" ";" TRIDENT_TORCH_FACTS "${TRIDENT_TORCH_FACTS}")
+list(GET TRIDENT_TORCH_FACTS 0 TRIDENT_TORCH_DIR)
+list(GET TRIDENT_TORCH_FACTS 1 TRIDENT_TORCH_CXX11)
+list(GET TRIDENT_TORCH_FACTS 2 TRIDENT_TORCH_VERSION)
+if(TRIDENT_TORCH_VERSION VERSION_LESS 2.11 OR TRIDENT_TORCH_VERSION VERSION_GREATER_EQUAL 2.15)
+  message(FATAL_ERROR "Trident supports torch 2.11 to 2.14; found ${TRIDENT_TORCH_VERSION}. "
+                      "Run: pip install 'torch>=2.11,<2.15'")
+endif()
+
+add_library(trident_torch INTERFACE)
+target_include_directories(trident_torch SYSTEM INTERFACE
+  ${TRIDENT_TORCH_DIR}/include ${TRIDENT_TORCH_DIR}/include/torch/csrc/api/include)
+target_compile_definitions(trident_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=${TRIDENT_TORCH_CXX11})
+set(TRIDENT_TORCH_LIBRARIES torch_python torch torch_cpu c10)
+if(EXISTS ${TRIDENT_TORCH_DIR}/lib/libtorch_cuda.so)
+  set(TRIDENT_WITH_CUDA ON)
+  list(APPEND TRIDENT_TORCH_LIBRARIES torch_cuda c10_cuda)
+  target_compile_definitions(trident_torch INTERFACE TRIDENT_WITH_CUDA=1)
+endif()
+foreach(library IN LISTS TRIDENT_TORCH_LIBRARIES)
+  target_link_libraries(trident_torch INTERFACE ${TRIDENT_TORCH_DIR}/lib/lib${library}.so)
+endforeach()
+target_link_options(trident_torch INTERFACE -Wl,--no-as-needed)

@@ -1,0 +1,45 @@
+"""Which code counts as a library: its module-level objects are guarded by identity alone."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from typing import Any
+
+
+def _library_folders() -> tuple[str, ...]:
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += site.getsitepackages() if hasattr(site, "getsitepackages") else []
+    folders += [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    for package in ("torch", "triton", "numpy"):
+        module = sys.modules.get(package)
+        if module is not None and module.__file__:
+            folders.append(os.path.dirname(module.__file__))
+    folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return tuple(sorted({os.path.realpath(folder) + os.sep for folder in folders}))
+
+
+_FOLDERS = _library_folders()
+
+
+def is_library_file(path: str) -> bool:
+    """Whether a source file belongs to an installed package or the standard library."""
+    if path.startswith("<frozen"):
+        return True
+    return os.path.realpath(path).startswith(_FOLDERS)
+
+
+def is_library_globals(namespace: dict[str, Any]) -> bool:
+    """Whether functions with these globals belong to a library; called by the native walker."""
+    path = namespace.get("__file__")
+    if isinstance(path, str):
+        return is_library_file(path)
+    # Interactive code and code made by exec has no file. It is the user's if it is the main module
+    # or a module of its own; what is left are the functions that the standard library generates.
+    name = namespace.get("__name__")
+    if name in sys.builtin_module_names:
+        return True
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return module is None or vars(module) is not namespace

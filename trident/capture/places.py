@@ -1,0 +1,57 @@
+"""Names and places: which module and which line of the user's code a traced operator came from."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from typing import Any
+
+import torch
+
+_MACHINERY = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, os.path.dirname(__file__))
+)
+
+
+class Places:
+    """Finds the place of whatever runs now.
+
+    Args:
+        modules: path of each (shadow) module by its identity.
+    """
+
+    def __init__(self, modules: dict[int, str]) -> None:
+        self._modules = modules
+
+    def current(self) -> tuple[str, str]:
+        """Module path (may be empty) and ``file.py:line`` of the innermost user frame."""
+        frame: types.FrameType | None = sys._getframe(1)
+        place = ""
+        while frame is not None:
+            code = frame.f_code
+            if not place and not code.co_filename.startswith((*_MACHINERY, "<")):
+                place = f"{code.co_filename}:{frame.f_lineno}"
+            if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
+                path = self._modules.get(id(frame.f_locals.get("self")))
+                if path is not None:
+                    return path, place or f"{code.co_filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return "", place
+
+
+def tensor_names(
+    tensors: list[torch.Tensor], num_arguments: int, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """Readable names of a call's tensors, for generated code and messages."""
+    known: dict[int, str] = {}
+    if isinstance(root, torch.nn.Module):
+        for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
+            known.setdefault(id(tensor), name)
+    for name, value in [*((f"args[{i}]", value) for i, value in enumerate(args)), *kwargs.items()]:
+        if isinstance(value, torch.Tensor):
+            known[id(value)] = name
+    return [
+        known.get(id(tensor), f"argument {index}" if index < num_arguments else f"state {index - num_arguments}")
+        for index, tensor in enumerate(tensors)
+    ]

@@ -1,0 +1,59 @@
+"""What a capture hands to the later stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from trident.capture.reads import Read
+    from trident.capture.template import Node
+    from trident.kernels import LaunchRequest
+
+
+@dataclasses.dataclass
+class Input:
+    """One tensor input of the graph.
+
+    Attributes:
+        name: a readable name, such as ``model.layers.0.mlp.gate_proj.weight`` or ``input_ids``.
+        index: position in the walk's list of tensors (arguments first, then state).
+        alignment: the address of the first element modulo 16 at capture; a guarded fact.
+    """
+
+    name: str
+    index: int
+    alignment: int
+
+
+@dataclasses.dataclass
+class Capture:
+    """A traced call.
+
+    Attributes:
+        name: of the optimized callable.
+        graph: placeholders in the order of ``inputs``, then operators in program order; the output node
+            holds a flat tuple of tensor nodes. Tensor nodes carry ``meta["val"]`` (a FakeTensor) and
+            ``meta["where"]``, a pair of module path and ``file.py:line``.
+        inputs: one entry per placeholder.
+        constants: real tensors that ``get_attr`` nodes name.
+        launches: what ``torch.ops.trident.launch(tensors, index)`` nodes point to.
+        device: where launches run and intermediates live.
+        nodes: the template of the result and of the effects' values (see `trident.capture.template`).
+        result_node: the template node of the call's result.
+        effects: ``(kind, container, key, node)``, replayed after the host program.
+        reads: what the code that ran read from outside of its arguments and attributes.
+    """
+
+    name: str
+    graph: torch.fx.Graph
+    inputs: list[Input]
+    constants: dict[str, torch.Tensor]
+    launches: list[LaunchRequest]
+    device: torch.device
+    nodes: list[Node] = dataclasses.field(default_factory=list)
+    result_node: int = 0
+    effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
+    reads: list[Read] = dataclasses.field(default_factory=list)

@@ -1,0 +1,163 @@
+"""Templates: how the native code rebuilds a call's result, and the values of its effects.
+
+A template is a list of nodes ``(kind, payload, children, attributes)`` in which children come before
+parents; csrc/python/template.h reads it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from trident.capture.shadow import Shadow, attributes_of, slot_names
+from trident.errors import UnsupportedError
+
+
+class Kind(enum.IntEnum):
+    """Node kinds; the values are those of csrc/python/template.h."""
+
+    OUTPUT = 0
+    TENSOR = 1
+    CONTAINER = 2
+    CONSTANT = 3
+    TUPLE = 4
+    LIST = 5
+    DICT = 6
+    OBJECT = 7
+
+
+Node = tuple[int, Any, tuple[Any, ...], tuple[Any, ...]]
+
+_LEAVES = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    range,
+    slice,
+    type(Ellipsis),
+)
+
+
+class TemplateBuilder:
+    """Describes objects of a finished trace by what they are made of.
+
+    Attributes:
+        nodes: the template so far.
+        outputs: tensors that the host program has to return, in order.
+    """
+
+    def __init__(self, shadow: Shadow) -> None:
+        self.nodes: list[Node] = []
+        self.outputs: list[torch.Tensor] = []
+        self._shadow = shadow
+        self._known: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._keep: list[Any] = []
+
+    def add(self, value: Any, path: str) -> int:
+        """The node that builds `value`. `path` names it in messages.
+
+        Raises:
+            UnsupportedError: for an object that native code cannot build.
+        """
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
+        if id(value) in self._open:
+            raise UnsupportedError(f"{path} contains itself")
+        self._open.add(id(value))
+        node = self._describe(value, path)
+        self._open.discard(id(value))
+        self.nodes.append(node)
+        index = len(self.nodes) - 1
+        self._known[id(value)] = index
+        self._keep.append(value)
+        return index
+
+    def add_list(self, items: list[Any], path: str) -> int:
+        """A node for a new plain list of these items."""
+        children = tuple(self.add(item, f"{path}[{i}]") for i, item in enumerate(items))
+        self.nodes.append((Kind.LIST, list, children, ()))
+        return len(self.nodes) - 1
+
+    def _describe(self, value: Any, path: str) -> Node:
+        if isinstance(value, torch.Tensor):
+            index = self._shadow.tensor_of.get(id(value))
+            if index is not None:
+                return (Kind.TENSOR, index, (), ())
+            self.outputs.append(value)
+            return (Kind.OUTPUT, len(self.outputs) - 1, (), ())
+        container = self._shadow.container_of.get(id(value))
+        if container is not None:
+            return (Kind.CONTAINER, container, (), ())
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise UnsupportedError(f"{path} is a symbolic number")
+        if isinstance(value, _LEAVES) and (isinstance(value, enum.Enum) or not attributes_of(value)
+                                           or isinstance(value, (type, types.FunctionType, types.ModuleType))):
+            return (Kind.CONSTANT, value, (), ())
+        return self._describe_container(value, path)
+
+    def _describe_container(self, value: Any, path: str) -> Node:
+        cls = type(value)
+        children: tuple[Any, ...] = ()
+        if isinstance(value, tuple):
+            kind = Kind.TUPLE
+            if cls.__flags__ & (1 << 9) == 0 and cls is not tuple and cls is not torch.Size:
+                raise UnsupportedError(f"{path} is a {cls.__name__}, which cannot be built natively")
+            if cls is torch.Size:
+                return (Kind.CONSTANT, value, (), ())
+            children = tuple(self.add(item, f"{path}[{i}]") for i, item in enumerate(value))
+        elif isinstance(value, list):
+            kind = Kind.LIST
+            children = tuple(self.add(x, f"{path}[{i}]") for i, x in enumerate(list.__iter__(value)))
+        elif isinstance(value, dict):
+            if hasattr(value, "default_factory"):
+                raise UnsupportedError(f"{path} is a defaultdict")
+            kind = Kind.DICT
+            pairs = []
+            for key, item in dict.items(value):
+                if not isinstance(key, (str, int, float, bool, bytes, enum.Enum, type(None), torch.dtype)):
+                    raise UnsupportedError(f"{path} has a key of type {type(key).__name__}")
+                pairs.append((key, self.add(item, f"{path}[{key!r}]")))
+            children = tuple(pairs)
+        elif isinstance(value, (types.MethodType, functools.partial, set, frozenset)):
+            raise UnsupportedError(f"{path} is a {cls.__name__}, which the call creates")
+        elif cls.__flags__ & (1 << 9) and _plain_object(cls):
+            kind = Kind.OBJECT
+        else:
+            raise UnsupportedError(f"{path} is a {cls.__module__}.{cls.__name__}, which the call creates")
+        return (kind, cls, children, self._attributes(value, path))
+
+    def _attributes(self, value: Any, path: str) -> tuple[Any, ...]:
+        found = [
+            (name, self.add(item, f"{path}.{name}"), False)
+            for name, item in attributes_of(value).items()
+        ]
+        found += [
+            (name, self.add(getattr(value, name), f"{path}.{name}"), True)
+            for name in slot_names(type(value))
+            if hasattr(value, name)
+        ]
+        return tuple(found)
+
+
+def _plain_object(cls: type) -> bool:
+    """Whether instances hold nothing but attributes: every base is a class statement or `object`."""
+    return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)

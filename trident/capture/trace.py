@@ -1,0 +1,237 @@
+"""Tracing one call over its shadow."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+
+from trident import _C
+from trident.capture.places import Places, tensor_names
+from trident.capture.reads import collect_reads
+from trident.capture.result import Capture, Input
+from trident.capture.shadow import Shadow
+from trident.capture.template import TemplateBuilder
+from trident.errors import TridentError, UnsupportedError
+from trident.ir.launch_op import LAUNCH
+from trident.kernels import LaunchRequest, record_launch, route_launches
+
+
+def _refused_calls() -> dict[Any, str]:
+    """Builtin functions whose effect or result a trace would freeze, when user code calls them."""
+    output = "the call prints or reads: {} has an effect outside of its tensors"
+    clock = "the call asks for the time or a random number of Python: {} gives another result each time"
+    calls: dict[Any, str] = {
+        function: output.format(name)
+        for name, function in (("print", print), ("open", open), ("input", input))
+    }
+    for function in (time.time, time.perf_counter, time.monotonic, time.sleep, time.time_ns):
+        calls[function] = clock.format(f"time.{function.__name__}")
+    generator = random.Random
+    for name in ("random", "getrandbits"):
+        calls[getattr(random, name)] = clock.format(f"random.{name}")
+        calls[getattr(generator(), name)] = clock.format(f"random.{name}")
+    for name in ("rand", "randn", "random", "randint", "normal", "uniform"):
+        calls[getattr(numpy.random, name)] = clock.format(f"numpy.random.{name}")
+    return calls
+
+
+_REFUSED = _refused_calls()
+
+
+class TracedCall:
+    """One call being captured.
+
+    Args:
+        name: of the optimized callable, for messages.
+        function: the original module or function.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+        facts: the call's facts (`trident._C.Facts`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+    ) -> None:
+        self._name = name
+        self._function = function
+        self._args = args
+        self._kwargs = kwargs
+        self._tensors: list[torch.Tensor] = facts.tensors
+        self._containers: list[Any] = facts.containers
+        self._num_arguments: int = facts.num_argument_tensors
+        self._launches: list[LaunchRequest] = []
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._addresses: dict[int, int] = {}  # id of a fake's storage -> address modulo 16
+
+    def capture(self) -> Capture:
+        """Traces the call.
+
+        Raises:
+            UnsupportedError: if the call uses something that Trident cannot compile.
+            Exception: whatever the user's code raises on fake tensors.
+        """
+        with torch.no_grad(), _no_inference_mode(), self._mode:
+            fakes = [self._mode.from_tensor(t, static_shapes=True) for t in self._tensors]
+            for tensor, fake in zip(self._tensors, fakes, strict=True):
+                self._note_address(tensor, fake)
+            traced = make_fx(
+                self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
+            )
+            outcome = _C.record(lambda: traced(*fakes), _REFUSED)
+        graph_module, error, executed, refusal = outcome
+        if refusal is not None:
+            raise UnsupportedError(*refusal)
+        if error is not None:
+            raise error
+        graph = graph_module.graph
+        constants = self._constants(graph_module)
+        inputs = self._inputs(graph)
+        return Capture(
+            name=self._name,
+            graph=graph,
+            inputs=inputs,
+            constants=constants,
+            launches=self._launches,
+            device=self._device(graph),
+            nodes=self._template.nodes,
+            result_node=self._result_node,
+            effects=self._effects,
+            reads=collect_reads(executed),
+        )
+
+    def _run(self, *fakes: torch.Tensor) -> list[torch.Tensor]:
+        """The function under `make_fx`: the call over shadow objects; returns the output tensors."""
+        shadow = Shadow(self._tensors, list(fakes), self._containers)
+        function = shadow.clone(self._function)
+        args = tuple(shadow.clone(value) for value in self._args)
+        kwargs = {name: shadow.clone(value) for name, value in self._kwargs.items()}
+        self._places = Places(
+            {id(module): path for path, module in function.named_modules()}
+            if isinstance(function, torch.nn.Module)
+            else {}
+        )
+        self._annotate_nodes()
+        with route_launches(self._launch):
+            result = function(*args, **kwargs)
+        template = TemplateBuilder(shadow)
+        self._result_node = template.add(result, "the result")
+        self._effects = []
+        for change in shadow.changes():
+            node = 0
+            if change.value is not None or change.kind in (0, 2):
+                where = f"the value assigned to {change.key!r}"
+                node = (
+                    template.add_list(change.value, where)
+                    if change.key is None
+                    else template.add(change.value, where)
+                )
+            self._effects.append((int(change.kind), change.container, change.key, node))
+        self._template = template
+        for tensor in template.outputs:
+            if not isinstance(tensor, FakeTensor):
+                raise UnsupportedError("the call returns a tensor that it did not compute")
+        return template.outputs
+
+    def _annotate_nodes(self) -> None:
+        """Notes on each node of the trace where it comes from."""
+        proxy_mode = get_proxy_mode()
+        if proxy_mode is None:
+            raise TridentError("make_fx runs without its proxy mode; please report this")
+        graph = proxy_mode.tracer.graph
+        create_node = graph.create_node
+
+        def create(*args: Any, **kwargs: Any) -> torch.fx.Node:
+            node: torch.fx.Node = create_node(*args, **kwargs)
+            if node.op == "call_function":
+                node.meta["where"] = self._places.current()
+            return node
+
+        graph.create_node = create
+
+    def _launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
+        request, tensors = record_launch(kernel, args, kwargs, grid, self._address_mod_16)
+        for tensor in tensors:
+            if not isinstance(tensor, FakeTensor):
+                raise UnsupportedError(
+                    f"{request.label} is launched on a tensor that is neither an argument, an "
+                    "attribute nor computed by the call (a global or a closure variable?)",
+                    request.where,
+                )
+        self._launches.append(request)
+        LAUNCH(tensors, len(self._launches) - 1)
+
+    def _note_address(self, tensor: torch.Tensor, fake: torch.Tensor) -> None:
+        if tensor.numel() == 0:
+            return
+        start = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+        self._addresses[fake.untyped_storage()._cdata] = start % 16
+
+    def _address_mod_16(self, tensor: torch.Tensor) -> int:
+        """What is known of a (fake) tensor's address; storages made by operators are aligned."""
+        if tensor.numel() == 0:
+            return 0
+        start = self._addresses.get(tensor.untyped_storage()._cdata, 0)
+        offset = int(tensor.storage_offset()) * tensor.element_size()
+        return int(start + offset) % 16
+
+    def _constants(self, graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+        constants = {}
+        for node in graph_module.graph.nodes:
+            if node.op != "get_attr":
+                continue
+            value = getattr(graph_module, node.target)
+            fresh = all(
+                user.target in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+                for user in node.users
+            )
+            if isinstance(value, FakeTensor) or not fresh:
+                raise UnsupportedError(
+                    "the call reads a tensor that is neither an argument nor reachable from the "
+                    "optimized object (a global or a closure variable?)",
+                    next((user.meta["where"][1] for user in node.users if "where" in user.meta), None),
+                )
+            constants[node.target] = value
+        return constants
+
+    def _inputs(self, graph: torch.fx.Graph) -> list[Input]:
+        """Drops the tensors that the call never reads; returns the others in placeholder order."""
+        names = tensor_names(
+            self._tensors, self._num_arguments, self._function, self._args, self._kwargs
+        )
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        inputs = []
+        for index, node in enumerate(placeholders):
+            if not node.users:
+                graph.erase_node(node)
+                continue
+            alignment = self._tensors[index].data_ptr() % 16 if self._tensors[index].numel() else 0
+            inputs.append(Input(names[index], index, alignment))
+        return inputs
+
+    def _device(self, graph: torch.fx.Graph) -> torch.device:
+        """Where the call's work happens: the one CUDA device that its values are on, or the CPU."""
+        devices = {
+            node.meta["val"].device
+            for node in graph.nodes
+            if isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].device.type == "cuda"
+        }
+        if len(devices) > 1:
+            listed = ", ".join(sorted(str(device) for device in devices))
+            raise UnsupportedError(f"the call computes on several devices ({listed})")
+        return devices.pop() if devices else torch.device("cpu")
+
+
+def _no_inference_mode() -> Any:
+    return torch.inference_mode(mode=False)

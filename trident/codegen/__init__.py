@@ -1,0 +1,102 @@
+"""Writes the C++ host program of a capture."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from trident.codegen.boxed_calls import BoxedCalls
+from trident.codegen.launches import Launches
+from trident.codegen.scope import Scope
+from trident.codegen.typed_calls import TypedCalls
+from trident.codegen.unit import count_calls, write_unit
+from trident.ir import passes
+from trident.ir.importer import import_capture
+from trident.ir.launch import LaunchVariant
+from trident.ir.program import read_program
+from trident.ir.registry import TypedOperators, TypedTable
+
+if TYPE_CHECKING:
+    from trident.capture.result import Capture
+
+logger = logging.getLogger("trident")
+
+
+@dataclasses.dataclass
+class GeneratedProgram:
+    """A host program as text.
+
+    Attributes:
+        source: one C++ translation unit.
+        num_inputs: the capture's inputs and, after them, its constants.
+        constants: names in ``capture.constants`` of the inputs that follow the capture's own.
+        calls_typed, calls_boxed: operator calls per run.
+        kernels: the kernel of each launch, in program order.
+        arena_bytes: planned memory.
+        mlir: the module after dead code elimination, for debugging.
+    """
+
+    name: str
+    source: str
+    num_inputs: int
+    constants: list[str]
+    num_outputs: int
+    calls_typed: int
+    calls_boxed: int
+    num_launches: int
+    kernels: list[int]
+    arena_bytes: int
+    mlir: str
+
+
+def generate(
+    capture: Capture, variants: Sequence[LaunchVariant], typed_ops: TypedTable
+) -> GeneratedProgram:
+    """Imports a capture into Torch-MLIR, runs the passes and writes the program.
+
+    Args:
+        capture: the traced call.
+        variants: one per entry of ``capture.launches``.
+        typed_ops: the runtime's typed operators, ``trident._C.typed_ops()``: by name without
+            namespace, the schema and whether there is a shim for CPU and for CUDA.
+
+    Raises:
+        UnsupportedError: for what Trident cannot compile, with the reason and the user's line.
+    """
+    with _timed(capture.name, "import into Torch-MLIR"):
+        imported = import_capture(capture)
+        program = read_program(imported.module, capture.name, torch.device(capture.device))
+    with _timed(capture.name, "passes"):
+        host = passes.run_all(program, TypedOperators(typed_ops))
+    with _timed(capture.name, "C++"):
+        scope = Scope(host, [each.name for each in program.inputs])
+        typed = TypedCalls(scope, program.device.type)
+        boxed = BoxedCalls(scope)
+        launches = Launches(scope, variants)
+        source = write_unit(program, host, scope, typed, boxed, launches)
+    return GeneratedProgram(
+        name=capture.name,
+        source=source,
+        num_inputs=len(program.inputs),
+        constants=imported.constants,
+        num_outputs=len(program.outputs),
+        calls_typed=count_calls(host, typed=True),
+        calls_boxed=count_calls(host, typed=False),
+        num_launches=len(launches.records),
+        kernels=launches.kernels,
+        arena_bytes=program.arena_bytes,
+        mlir=str(imported.module),
+    )
+
+
+@contextlib.contextmanager
+def _timed(name: str, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    logger.info("%s: %s took %.0f ms", name, stage, 1e3 * (time.perf_counter() - start))

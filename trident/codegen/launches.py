@@ -1,0 +1,75 @@
+"""Triton launches: their records, and the statements that run them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from trident.codegen import names
+from trident.codegen.scope import Scope
+from trident.errors import TridentError
+from trident.ir.launch import LaunchVariant
+from trident.ir.steps import Launch, Slot
+
+ADDRESS_HELPER = """\
+static inline uint64_t address(trident_tensor tensor, int64_t bytes) {
+  return reinterpret_cast<uint64_t>(api->data(tensor)) + static_cast<uint64_t>(bytes);
+}
+"""
+
+
+class Launches:
+    """Writes launches and collects their records."""
+
+    def __init__(self, scope: Scope, variants: Sequence[LaunchVariant]) -> None:
+        self._scope = scope
+        self._variants = variants
+        self._names = names.Names()
+        self.enumerators: list[str] = []
+        self.records: list[str] = []
+        self.tables: list[str] = []
+        self.kernels: list[int] = []
+
+    def statements(self, launch: Launch) -> list[str]:
+        """Writes the addresses that change between calls, then launches."""
+        if launch.index >= len(self._variants):
+            raise TridentError(f"launch {launch.index} of the graph has no compiled kernel")
+        variant = self._variants[launch.index]
+        name = self._names.unique(launch.operation.module or launch.operation.node)
+        statements = []
+        rows = []
+        for position, parameter in enumerate(variant.params):
+            note = f"  // {names.comment(f'{parameter.name}: {parameter.type}')}"
+            if parameter.tensor is None:
+                bits = parameter.bits & (2**64 - 1)
+                rows.append(f"    {{TRIDENT_PARAM_CONSTANT, {_bits(bits)}}},{note}")
+                continue
+            place, distance = launch.tensors[parameter.tensor]
+            if isinstance(place, Slot) and place.planned:
+                rows.append(f"    {{TRIDENT_PARAM_PLANNED, {self._scope.slot(place)}}},{note}")
+                continue
+            rows.append(f"    {{TRIDENT_PARAM_RUNTIME, 0}},{note}")
+            statements.append(
+                f"frame->launches[launch::{name}].values[{position}] = "
+                f"address({self._scope.tensor(place)}, {distance});"
+            )
+        statements.append(f"TRIDENT_TRY(api->launch(frame, launch::{name}));")
+        self._record(name, variant, rows)
+        return statements
+
+    def _record(self, name: str, variant: LaunchVariant, rows: list[str]) -> None:
+        table = "nullptr"
+        if rows:
+            table = f"k_{name}_params"
+            body = "\n".join(rows)
+            self.tables.append(f"static const trident_param {table}[] = {{\n{body}\n}};\n")
+        grid = ", ".join(str(extent) for extent in variant.grid)
+        if len(variant.grid) != 3 or min(variant.grid) < 0 or math.prod(variant.grid) >= 2**63:
+            raise TridentError(f"a grid of ({grid}) cannot be launched")
+        self.enumerators.append(name)
+        self.kernels.append(variant.kernel)
+        self.records.append(f"{{{variant.kernel}, {len(rows)}, {table}, {{{grid}}}}}")
+
+
+def _bits(value: int) -> str:
+    return str(value) if value < 2**31 else f"UINT64_C(0x{value:x})"

@@ -1,0 +1,182 @@
+"""The `run` function: one statement per step, in sections named after the model's modules."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trident.codegen import names
+from trident.codegen.boxed_calls import BoxedCalls
+from trident.codegen.launches import Launches
+from trident.codegen.scope import Scope
+from trident.codegen.typed_calls import TypedCalls
+from trident.ir import dtypes
+from trident.ir.program import Layout, Operation
+from trident.ir.steps import (
+    Allocate,
+    Call,
+    GiveOwned,
+    GiveReference,
+    GiveView,
+    HostProgram,
+    Launch,
+    MakeView,
+    Release,
+    Step,
+)
+
+# g++ takes more than linear time in the length of a function.
+_LONGEST_SECTION = 200
+
+
+@dataclasses.dataclass
+class _Section:
+    """Consecutive steps of one part of the model."""
+
+    title: str
+    function: str
+    lines: list[str] = dataclasses.field(default_factory=list)
+    steps: int = 0
+
+
+class RunFunction:
+    """Writes all steps; asks the emitters of calls and launches for their statements."""
+
+    def __init__(
+        self, scope: Scope, typed: TypedCalls, boxed: BoxedCalls, launches: Launches
+    ) -> None:
+        self._scope = scope
+        self._typed = typed
+        self._boxed = boxed
+        self._launches = launches
+        self._sections: list[_Section] = []
+        self._layouts: dict[str, str] = {}
+        self._module = ""
+        self._line: str | None = None
+
+    def text(self, host: HostProgram) -> str:
+        """The section functions and `run`."""
+        for step in host.steps:
+            self._add(step)
+        functions = [
+            f"// {names.comment(section.title)}\n"
+            f"static trident_status {section.function}(trident_frame* frame) {{\n"
+            + _preamble(section.lines)
+            + "".join(f"{names.wrap(line, 2)}\n" for line in section.lines)
+            + "  return 0;\n}\n"
+            for section in self._sections
+        ]
+        calls = "".join(f"  TRIDENT_TRY({each.function}(frame));\n" for each in self._sections)
+        unused = "" if self._sections else "  (void)frame;\n"
+        run = (
+            f"static trident_status run(trident_frame* frame) {{\n{unused}{calls}  return 0;\n}}\n"
+        )
+        return "\n".join([*functions, run])
+
+    def layouts(self) -> list[str]:
+        """Definitions of the layouts that allocations and views use."""
+        return list(self._layouts.values())
+
+    def _add(self, step: Step) -> None:
+        operation = step.operation if isinstance(step, (Call, Launch, Allocate)) else None
+        if isinstance(step, (GiveView, GiveReference, GiveOwned)):
+            section = self._section("outputs", "the outputs")
+        elif operation is not None or not self._sections:
+            section = self._section_of(operation)
+        else:
+            section = self._sections[-1]
+        section.steps += 1
+        if operation is not None:
+            section.lines += self._place_comments(operation, section)
+        statements = self._statements(step)
+        if len(statements) > 1 and isinstance(step, Call):
+            statements = ["{", *(f"  {statement}" for statement in statements), "}"]
+        section.lines += statements
+
+    def _section_of(self, operation: Operation | None) -> _Section:
+        module = operation.module if operation is not None else ""
+        part = _part(module)
+        return self._section(part or "forward", part or "the call")
+
+    def _section(self, function: str, title: str) -> _Section:
+        current = self._sections[-1] if self._sections else None
+        if current is None or current.title != title or current.steps >= _LONGEST_SECTION:
+            current = _Section(title, self._scope.functions.unique(f"run_{function}"))
+            self._sections.append(current)
+            self._module, self._line = "", None
+        return current
+
+    def _place_comments(self, operation: Operation, section: _Section) -> list[str]:
+        lines = []
+        if operation.module != self._module and operation.module != section.title:
+            lines += ["", f"// {names.comment(operation.module)}"] if operation.module else [""]
+            self._line = None
+        self._module = operation.module
+        if operation.line is not None and operation.line != self._line:
+            lines.append(f"// {names.comment(operation.line)}")
+        self._line = operation.line
+        return lines
+
+    def _statements(self, step: Step) -> list[str]:
+        scope = self._scope
+        match step:
+            case Call(typed=True):
+                return self._typed.statements(step)
+            case Call():
+                return self._boxed.statements(step)
+            case Launch():
+                return self._launches.statements(step)
+            case Allocate(slot, layout, on_cpu):
+                text = f"&{self._layout(layout)}, {int(on_cpu)}, &{scope.tensor(slot)}"
+                return [f"TRIDENT_TRY(api->allocate(frame, {text}));"]
+            case MakeView(slot, base, layout):
+                text = f"{scope.tensor(base)}, &{self._layout(layout)}, 0"
+                return [f"TRIDENT_TRY(api->view({text}, &{scope.tensor(slot)}));"]
+            case Release(slot):
+                return [f"api->release(&{scope.tensor(slot)});"]
+            case GiveView(output, base, layout, tracked):
+                text = f"{scope.tensor(base)}, &{self._layout(layout)}, {int(tracked)}"
+                return [f"TRIDENT_TRY(api->view({text}, &out[{output}]));"]
+            case GiveReference(output, place):
+                return [f"out[{output}] = api->retain({scope.tensor(place)});"]
+            case GiveOwned(output, slot):
+                name = scope.tensor(slot)
+                return [f"out[{output}] = {name};", f"{name} = nullptr;"]
+
+    def _layout(self, layout: Layout) -> str:
+        text = layout_literal(self._scope, layout)
+        name = f"kLayout{len(self._layouts)}"
+        definition = f"static const trident_layout {name} = {text};"
+        known = self._layouts.setdefault(text, definition)
+        return known.split()[3]
+
+
+def layout_literal(scope: Scope, layout: Layout) -> str:
+    """A trident_layout initializer."""
+    sizes = scope.constants.ints(layout.sizes)
+    strides = scope.constants.ints(layout.strides)
+    return (
+        f"{{{dtypes.code(layout.dtype)}, {len(layout.sizes)}, {sizes}, {strides}, "
+        f"{names.integer(layout.offset)}}}"
+    )
+
+
+def _preamble(lines: list[str]) -> str:
+    """Short names for what the section uses of the frame."""
+    text = "\n".join(lines)
+    made = ""
+    if "in[input::" in text:
+        made += "  const trident_tensor* in = frame->inputs;\n"
+    if "t[slot::" in text:
+        made += "  trident_tensor* t = frame->slots;\n"
+    if "out[" in text:
+        made += "  trident_tensor* out = frame->outputs;\n"
+    return made if made or "frame" in text else "  (void)frame;\n"
+
+
+def _part(module: str) -> str:
+    """The part of the model that a module belongs to: ``model.layers.3`` or ``model.norm``."""
+    parts = module.split(".")
+    for position, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[: position + 1])
+    return ".".join(parts[:2])

@@ -1,0 +1,25 @@
+"""Trident's exceptions: one class per kind of trouble, each saying what to do next."""
+
+from __future__ import annotations
+
+
+class TridentError(RuntimeError):
+    """Something in Trident or its environment failed; the message says what and how to mend it."""
+
+
+class UnsupportedError(TridentError):
+    """The call uses something that Trident cannot compile.
+
+    Attributes:
+        reason: what is not supported, in one sentence.
+        where: the place in the user's code, ``file.py:line``, or None where it is not known.
+    """
+
+    def __init__(self, reason: str, where: str | None = None) -> None:
+        self.reason = reason
+        self.where = where
+        super().__init__(f"{reason} (at {where})" if where else reason)
+
+
+class BuildError(TridentError):
+    """Generated code could not be compiled or loaded."""

@@ -1,0 +1,78 @@
+"""The ``trident.*`` attributes: what each operation says beyond Torch-MLIR's types.
+
+An operation with several results carries one entry per result, list results flattened. Results that
+are no tensors have storage -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch_mlir import ir
+
+OP = "trident.op"  # the exact overload: "aten::mul.Tensor"
+NODE = "trident.node"  # the FX node's name
+NAME = "trident.name"  # of a function argument: the input's name
+INDEX = "trident.index"  # of a launch: its position in the capture's launches
+STRIDES = "trident.strides"  # in elements
+OFFSET = "trident.offset"  # of the first element in the storage, in elements
+STORAGE = "trident.storage"  # a number per storage
+DEVICE = "trident.device"
+MODULE = "trident.module"  # path of the nn.Module that ran the operator
+LINE = "trident.line"  # "file.py:12"
+
+
+class StorageNumbers:
+    """Small stable numbers for the storages of a graph, in order of appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def of(self, tensor: torch.Tensor) -> int:
+        """The number of the tensor's storage. The graph keeps all its tensors alive."""
+        return self._numbers.setdefault(tensor.untyped_storage()._cdata, len(self._numbers))
+
+
+def geometry(values: Sequence[Any], storages: StorageNumbers) -> dict[str, ir.Attribute]:
+    """Strides, offset, storage and device of each value. Needs a current MLIR context."""
+    tensors = [value if isinstance(value, torch.Tensor) else None for value in values]
+    strides = [() if t is None else tuple(t.stride()) for t in tensors]
+    offsets = [0 if t is None else int(t.storage_offset()) for t in tensors]
+    numbers = [-1 if t is None else storages.of(t) for t in tensors]
+    devices = ["" if t is None else str(t.device) for t in tensors]
+    return {
+        STRIDES: ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(each)) for each in strides]),
+        OFFSET: ir.DenseI64ArrayAttr.get(offsets),
+        STORAGE: ir.DenseI64ArrayAttr.get(numbers),
+        DEVICE: ir.ArrayAttr.get([ir.StringAttr.get(each) for each in devices]),
+    }
+
+
+def where(node: torch.fx.Node) -> dict[str, ir.Attribute]:
+    """The module path and the Python line of a node, as far as the capture knows them."""
+    module, text = node.meta.get("where") or (None, None)
+    found = {}
+    if module:
+        found[MODULE] = ir.StringAttr.get(module)
+    if text:
+        found[LINE] = ir.StringAttr.get(text)
+    return found
+
+
+def line(node: torch.fx.Node) -> str | None:
+    """``file.py:line`` of a node, or None."""
+    return (node.meta.get("where") or (None, None))[1]
+
+
+def location(node: torch.fx.Node, context: ir.Context) -> ir.Location:
+    """The same as an MLIR location: the line, named after the module."""
+    module, text = node.meta.get("where") or (None, None)
+    place = ir.Location.unknown(context)
+    if text:
+        file, _, number = text.rpartition(":")
+        if number.isdigit():
+            place = ir.Location.file(file, int(number), 0, context=context)
+    return ir.Location.name(module, place, context=context) if module else place

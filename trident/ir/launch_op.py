@@ -1,0 +1,19 @@
+"""The operator that stands for one Triton launch in a captured graph."""
+
+from __future__ import annotations
+
+import torch
+
+# `tensors` are the launch's tensor arguments in parameter order. All count as written: what a
+# kernel stores to is not known before it runs. `index` points into the capture's launches.
+_LIBRARY = torch.library.Library("trident", "DEF")
+_LIBRARY.define("launch(Tensor(a!)[] tensors, int index) -> ()")
+
+
+@torch.library.register_fake("trident::launch", lib=_LIBRARY)
+def _launch_without_running(tensors: list[torch.Tensor], index: int) -> None:
+    """A trace only records the launch."""
+
+
+LAUNCH = torch.ops.trident.launch.default
+LAUNCH_NAME = "trident::launch"

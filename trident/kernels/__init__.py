@@ -1,0 +1,43 @@
+"""Triton's contract: launches recorded, kernels specialized, compiled, or run on the CPU."""
+
+from trident.kernels.compile import CompiledVariant, compile_variant, compile_variants
+from trident.kernels.functions import (
+    as_jit_function,
+    captured_globals,
+    check_captured_globals,
+    is_interpreted,
+    is_kernel,
+)
+from trident.kernels.interpreter import interpreted_runner
+from trident.kernels.launch import LaunchRequest, TensorArg, record_launch
+from trident.kernels.native import native_kernel
+from trident.kernels.packing import pack_scalar, unpack_scalar
+from trident.kernels.routing import NeedsTuning, route_launches, tuning_key
+from trident.kernels.target import DEFAULT_TARGET, current_target
+from trident.kernels.variant import Param, Variant, specialize
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "CompiledVariant",
+    "LaunchRequest",
+    "NeedsTuning",
+    "Param",
+    "TensorArg",
+    "Variant",
+    "as_jit_function",
+    "captured_globals",
+    "check_captured_globals",
+    "compile_variant",
+    "compile_variants",
+    "current_target",
+    "interpreted_runner",
+    "is_interpreted",
+    "is_kernel",
+    "native_kernel",
+    "pack_scalar",
+    "record_launch",
+    "route_launches",
+    "specialize",
+    "tuning_key",
+    "unpack_scalar",
+]

@@ -1,0 +1,148 @@
+"""Compiling variants to cubins with Triton's own compiler and its on-disk cache."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import os
+import threading
+from collections.abc import Sequence
+
+import triton
+from triton.compiler.compiler import ASTSource
+
+from trident.errors import UnsupportedError
+from trident.kernels.functions import is_interpreted
+from trident.kernels.language import LANGUAGE_LOCK
+from trident.kernels.variant import Variant
+
+# Cubins kept in memory; one that was dropped is read from Triton's cache again.
+MAX_COMPILED = 1024
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CompiledVariant:
+    """What a launch needs of a compiled kernel.
+
+    Attributes:
+        cubin: the binary.
+        name: of the entry function in it.
+        shared: dynamic shared memory per block, in bytes.
+        num_warps: warps per block as compiled (warp specialization may have added some).
+        num_ctas: blocks per cluster; grid x is multiplied by it.
+        cluster: cluster extents.
+        launch_pdl: programmatic dependent launch.
+        cooperative: cooperative launch.
+        global_scratch_size: bytes per program of the first trailing pointer, with its alignment.
+        profile_scratch_size: the same for the second.
+        variant: what was compiled.
+    """
+
+    cubin: bytes
+    name: str
+    shared: int
+    num_warps: int
+    num_ctas: int
+    cluster: tuple[int, int, int]
+    launch_pdl: bool
+    cooperative: bool
+    global_scratch_size: int
+    global_scratch_align: int
+    profile_scratch_size: int
+    profile_scratch_align: int
+    variant: Variant
+
+
+_compiled: collections.OrderedDict[str, CompiledVariant] = collections.OrderedDict()
+_in_progress: dict[str, concurrent.futures.Future[CompiledVariant]] = {}
+_lock = threading.Lock()
+
+
+def compile_variant(variant: Variant) -> CompiledVariant:
+    """Compiles a variant once per process; threads that need the same one wait for it.
+
+    Raises:
+        UnsupportedError: the kernel was decorated under TRITON_INTERPRET=1.
+        Exception: whatever Triton's compiler raises, unchanged.
+    """
+    with _lock:
+        done = _compiled.get(variant.key)
+        if done is not None:
+            _compiled.move_to_end(variant.key)
+            return done
+        future = _in_progress.get(variant.key)
+        owner = future is None
+        if future is None:
+            future = _in_progress[variant.key] = concurrent.futures.Future()
+    if not owner:
+        return future.result()
+    try:
+        result = _compile(variant)
+    except BaseException as error:
+        with _lock:
+            del _in_progress[variant.key]
+        future.set_exception(error)
+        raise
+    with _lock:
+        del _in_progress[variant.key]
+        _compiled[variant.key] = result
+        while len(_compiled) > MAX_COMPILED:
+            _compiled.popitem(last=False)
+    future.set_result(result)
+    return result
+
+
+def compile_variants(
+    variants: Sequence[Variant], max_workers: int | None = None
+) -> list[CompiledVariant]:
+    """Compiles several variants in parallel threads; results in the order of `variants`.
+
+    Args:
+        max_workers: threads; the number of cores, at most 8, by default.
+
+    Raises:
+        Exception: what the first variant that failed raised.
+    """
+    distinct = list({variant.key: variant for variant in variants}.values())
+    workers = min(max_workers or min(os.cpu_count() or 1, 8), len(distinct))
+    if workers <= 1:
+        return [compile_variant(variant) for variant in variants]
+    with concurrent.futures.ThreadPoolExecutor(workers, "trident-compile") as pool:
+        by_key = dict(
+            zip((v.key for v in distinct), pool.map(compile_variant, distinct), strict=True)
+        )
+    return [by_key[variant.key] for variant in variants]
+
+
+def _compile(variant: Variant) -> CompiledVariant:
+    if is_interpreted(variant.kernel):
+        raise UnsupportedError(
+            f"kernel {variant.label} was decorated under TRITON_INTERPRET=1 and cannot be compiled",
+            variant.where,
+        )
+    source = ASTSource(variant.kernel, variant.signature, variant.constexprs, variant.attrs)
+    # The interpreter patches triton.language while it runs; nothing may be compiled meanwhile.
+    with LANGUAGE_LOCK.shared():
+        kernel = triton.compile(source, target=variant.target, options=variant.options.__dict__)
+    metadata = kernel.metadata
+    if getattr(metadata, "tensordesc_meta", None):
+        raise UnsupportedError(
+            f"kernel {variant.label} takes host tensor descriptors", variant.where
+        )
+    num_ctas = metadata.num_ctas
+    return CompiledVariant(
+        cubin=kernel.asm["cubin"],
+        name=metadata.name,
+        shared=metadata.shared,
+        num_warps=metadata.num_warps,
+        num_ctas=num_ctas,
+        cluster=(num_ctas, 1, 1),
+        launch_pdl=bool(metadata.launch_pdl),
+        cooperative=bool(metadata.launch_cooperative_grid),
+        global_scratch_size=metadata.global_scratch_size,
+        global_scratch_align=metadata.global_scratch_align,
+        profile_scratch_size=metadata.profile_scratch_size or 0,
+        profile_scratch_align=metadata.profile_scratch_align or 1,
+        variant=variant,
+    )

@@ -1,0 +1,305 @@
+"""One Triton launch recorded as data: kernel, bound arguments without tensors, options, grid."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import BaseBackend
+from triton.runtime.jit import JITFunction, TensorWrapper, create_function_from_signature
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from trident.errors import UnsupportedError
+from trident.kernels.functions import (
+    IdentityCache,
+    as_jit_function,
+    check_expressible,
+    is_interpreted,
+)
+from trident.kernels.target import backend_for, current_target
+
+# The launcher passes extents to the driver as C ints.
+_MAX_EXTENT = 2**31 - 1
+
+_OWN_PACKAGES = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (triton.__file__, torch.__file__, os.path.dirname(__file__))
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorArg:
+    """A tensor argument of a launch, seen as Triton's specialization sees it.
+
+    Attributes:
+        index: position in the launch's flat list of tensors.
+        dtype: what the kernel sees; differs from the tensor's own under `triton.reinterpret`.
+        address_mod_16: address of the first element modulo 16, in bytes.
+    """
+
+    index: int
+    dtype: Any
+    address_mod_16: int
+
+    def data_ptr(self) -> int:
+        """An address of the recorded alignment: all that Triton asks of a tensor's address."""
+        return self.address_mod_16
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchRequest:
+    """One launch, recorded during a trace.
+
+    Attributes:
+        kernel: the `JITFunction` or `InterpretedFunction`.
+        arguments: bound values in parameter order, defaults applied; each tensor is a `TensorArg`,
+            in nested tuples too. The value of a `*args` parameter is a tuple.
+        options: the keywords that are launch options: num_warps, num_stages, num_ctas, maxnreg, ...
+        grid: three extents, each >= 0; a product of 0 means that nothing runs.
+        where: the user's place of the launch, ``file.py:line``.
+        label: the kernel's name, for messages.
+        num_tensors: length of the flat list of tensors.
+    """
+
+    kernel: Any
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    grid: tuple[int, int, int]
+    where: str
+    label: str
+    num_tensors: int
+
+    @property
+    def constexprs(self) -> dict[str, Any]:
+        """The arguments of parameters annotated `tl.constexpr`, by name."""
+        return {
+            parameter.name: self.arguments[parameter.name]
+            for parameter in as_jit_function(self.kernel).params
+            if parameter.is_constexpr
+        }
+
+
+def user_place() -> str:
+    """``file.py:line`` of the innermost frame outside of Triton, PyTorch and this folder."""
+    frame = sys._getframe(1)
+    innermost = frame
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_OWN_PACKAGES) and not name.startswith("<"):
+            return f"{name}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return f"{innermost.f_code.co_filename}:{innermost.f_lineno}"
+
+
+class _Place(threading.local):
+    current: str | None = None
+
+
+_place = _Place()
+
+
+@contextlib.contextmanager
+def launched_from(place: str) -> Iterator[None]:
+    """Names the place for launches that are recorded in this block, in this thread."""
+    previous = _place.current
+    _place.current = place
+    try:
+        yield
+    finally:
+        _place.current = previous
+
+
+class _Recorder:
+    """Replaces tensors by `TensorArg`s and keeps them in order."""
+
+    def __init__(self, label: str, where: str, address_mod_16: Callable[[torch.Tensor], int]):
+        self.tensors: list[torch.Tensor] = []
+        self._label = label
+        self._where = where
+        self._address_mod_16 = address_mod_16
+
+    def unsupported(self, reason: str) -> UnsupportedError:
+        return UnsupportedError(f"launch of {self._label}: {reason}", self._where)
+
+    def replace(self, name: str, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(name, value, value.dtype)
+        if isinstance(value, TensorWrapper):
+            return self._tensor(name, value.base, value.dtype)
+        if isinstance(value, tuple):
+            items = [self.replace(f"{name}[{i}]", item) for i, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        self.check(name, value)
+        return value
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuses a value that stands for memory or for a number not known before the call."""
+        if isinstance(value, TensorDescriptor):
+            raise self.unsupported(f"argument {name} is a tensor descriptor")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise self.unsupported(f"argument {name} is a symbolic number")
+        if isinstance(value, torch.Tensor) or hasattr(value, "data_ptr"):
+            raise self.unsupported(f"argument {name} of type {type(value).__name__} holds memory")
+        if isinstance(value, Mapping):
+            value = tuple(value.values())
+        if isinstance(value, tuple | list):
+            for i, item in enumerate(value):
+                self.check(f"{name}[{i}]", item)
+
+    def _tensor(self, name: str, tensor: Any, dtype: Any) -> TensorArg:
+        if not isinstance(tensor, torch.Tensor):
+            raise self.unsupported(f"argument {name} reinterprets a {type(tensor).__name__}")
+        if tensor.layout != torch.strided:
+            raise self.unsupported(f"argument {name} has layout {tensor.layout}")
+        if self.tensors and tensor.device != self.tensors[0].device:
+            raise self.unsupported(
+                f"argument {name} is on {tensor.device}, others are on {self.tensors[0].device}"
+            )
+        argument = TensorArg(len(self.tensors), dtype, self._address_mod_16(tensor) % 16)
+        self.tensors.append(tensor)
+        return argument
+
+
+# Returns bound arguments, specialization, options.
+_Binder = Callable[..., tuple[dict[str, Any], list[Any], dict[str, Any]]]
+
+
+def _make_binder(kernel: Any) -> _Binder:
+    function = as_jit_function(kernel)
+    binder: _Binder = create_function_from_signature(
+        function.signature, function.params, BaseBackend
+    )
+    return binder
+
+
+_binders = IdentityCache(_make_binder)
+
+
+class _Held:
+    """Stands for a tensor while arguments are bound: the binder must not ask for its address."""
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.value = value
+        self.dtype = dtype
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0
+
+
+def _hold(value: Any) -> Any:
+    if isinstance(value, torch.Tensor | TensorWrapper):
+        return _Held(value, value.dtype)
+    if isinstance(value, tuple):
+        items = [_hold(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def _release(value: Any) -> Any:
+    if isinstance(value, _Held):
+        return value.value
+    if isinstance(value, tuple):
+        items = [_release(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def record_launch(
+    kernel: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    grid: Any,
+    address_mod_16: Callable[[torch.Tensor], int],
+) -> tuple[LaunchRequest, list[torch.Tensor]]:
+    """Binds a launch as Triton does and takes its tensors out.
+
+    Args:
+        kernel: a `JITFunction` or `InterpretedFunction`.
+        args: positional arguments of the launch.
+        kwargs: keyword arguments: parameters and options.
+        grid: one to three ints, or a callable that returns them given all bound arguments by name.
+        address_mod_16: gives a tensor's address modulo 16; called once per tensor argument.
+
+    Returns:
+        The request, and the tensors that its `TensorArg`s index.
+
+    Raises:
+        TypeError: a missing or repeated argument, or one of a type that Triton does not take.
+        KeyError: an unknown keyword.
+        UnsupportedError: a launch that Triton would run and Trident cannot express.
+    """
+    check_expressible(kernel)
+    function = as_jit_function(kernel)
+    label = function.__name__
+    where = _place.current or user_place()
+    recorder = _Recorder(label, where, address_mod_16)
+    for name, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, TensorDescriptor):
+            raise recorder.unsupported(f"argument {name} is a tensor descriptor")
+
+    bound, _, _ = _binders.get(kernel)(
+        *(_hold(value) for value in args), **{name: _hold(value) for name, value in kwargs.items()}
+    )
+    bound = {name: _release(value) for name, value in bound.items()}
+    options = _select_options(kernel, function, kwargs)
+
+    arguments = {}
+    for parameter in function.params:
+        value = bound[parameter.name]
+        if parameter.is_constexpr:
+            recorder.check(parameter.name, value)
+            arguments[parameter.name] = value
+        else:
+            arguments[parameter.name] = recorder.replace(parameter.name, value)
+
+    extents = _canonical_grid(grid(dict(bound)) if callable(grid) else grid, recorder)
+    request = LaunchRequest(
+        kernel, arguments, options, extents, where, label, len(recorder.tensors)
+    )
+    return request, recorder.tensors
+
+
+def _select_options(
+    kernel: Any, function: JITFunction, kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keywords that Triton takes for options; one that names a parameter counts as both."""
+    known = backend_for(current_target()).parse_options({}).__dict__
+    # The interpreter drops unknown keywords instead of refusing them.
+    if not is_interpreted(kernel):
+        for name in ("device_type", "device", "stream"):
+            assert name not in kwargs, f"{name} option is deprecated; current {name} will be used"
+        for name in kwargs:
+            if name not in known and name not in function.arg_names:
+                raise KeyError(f"Keyword argument {name} was specified but unrecognised")
+    return {name: value for name, value in kwargs.items() if name in known}
+
+
+def _canonical_grid(grid: Any, recorder: _Recorder) -> tuple[int, int, int]:
+    if grid is None:
+        raise AssertionError("grid is None")
+    count = len(grid)
+    extents = [1, 1, 1]
+    extents[0] = grid[0]
+    for axis in range(1, min(count, 3)):
+        extents[axis] = grid[axis]
+    result = []
+    for extent in extents:
+        if isinstance(extent, torch.Tensor | torch.SymInt):
+            raise recorder.unsupported(f"grid extent of type {type(extent).__name__}")
+        if not hasattr(extent, "__index__"):
+            raise TypeError(f"'{type(extent).__name__}' object cannot be interpreted as an integer")
+        value = int(extent.__index__())
+        if not 0 <= value <= _MAX_EXTENT:
+            raise recorder.unsupported(f"grid extent {value} is out of range")
+        result.append(value)
+    return result[0], result[1], result[2]

@@ -1,0 +1,185 @@
+"""The miss path: what happens when native code finds no specialization for a call."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from trident import _C
+from trident.errors import TridentError, UnsupportedError
+from trident.kernels import NeedsTuning
+from trident.pipeline import SpecializationRecord, compile_call
+from trident.report.describe import describe_arguments
+
+OnUnsupported = Literal["eager", "raise"]
+
+# Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
+_capture_lock = threading.RLock()
+
+
+class _Thread(threading.local):
+    capturing = False
+
+
+_thread = _Thread()
+
+
+class Optimizer:
+    """The Python side of one optimized callable: what happens when native code finds no match."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        dynamic: Literal["auto"] | bool,
+        graphs: Literal["auto"] | bool,
+        on_unsupported: OnUnsupported,
+        max_specializations: int,
+    ) -> None:
+        self.function = function
+        self.name = _name_of(function)
+        self.options = {
+            "dynamic": dynamic,
+            "graphs": graphs,
+            "on_unsupported": on_unsupported,
+            "max_specializations": max_specializations,
+        }
+        self.on_unsupported = on_unsupported
+        self.scm = _C.Scm(self.miss, function, max_specializations)
+        _C.add_root(self.scm, function)
+        self.records: list[SpecializationRecord] = []
+        self._warned: dict[tuple[str, str | None], None] = {}
+        self._warned_evictions = False
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serves a call that no specialization matches; native code calls it."""
+        if _thread.capturing:
+            # An optimized callable inside another capture: the outer trace takes it in.
+            return self.function(*args, **kwargs)
+        with _capture_lock:
+            # Another thread may have compiled the same call while this one waited.
+            found, result = _C.run(self.scm, args, kwargs)
+            if found:
+                return result
+            problem = self._compile(args, kwargs)
+        if problem is None:
+            found, result = _C.run(self.scm, args, kwargs)
+            if found:
+                return result
+            problem = UnsupportedError(
+                "the state that the call depends on changed while it was compiled"
+            )
+        return self._fall_back(problem, args, kwargs)
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compiles what the call would need, without running it."""
+        with _capture_lock:
+            facts = _C.collect(self.scm, args, kwargs)
+            if facts.unsupported is None and _C.find(self.scm, facts) is not None:
+                return
+            problem = self._compile(args, kwargs)
+        if problem is not None:
+            if isinstance(problem, UnsupportedError) or self.on_unsupported == "raise":
+                raise problem
+            raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+        """Compiles a call and publishes the outcome; returns why it could not be compiled."""
+        facts = _C.collect(self.scm, args, kwargs)
+        record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
+        if facts.unsupported is not None:
+            return UnsupportedError(f"the call involves {facts.unsupported}")
+        _thread.capturing = True
+        try:
+            self._check_gradients(facts)
+            evicted = compile_call(
+                self.scm, self.name, self.function, args, kwargs, facts, record
+            )
+        except NeedsTuning as problem:
+            return problem  # one eager call tunes; the next one is captured
+        except UnsupportedError as problem:
+            record.reason, record.where = problem.reason, problem.where
+            self._publish_unsupported(facts, record)
+            return problem
+        except Exception as problem:
+            return problem
+        finally:
+            _thread.capturing = False
+        self.records.append(record)
+        self._note_eviction(evicted)
+        return None
+
+    def _publish_unsupported(self, facts: _C.Facts, record: SpecializationRecord) -> None:
+        """Remembers that these facts are not supported, so that later calls go straight to eager."""
+        if self.on_unsupported == "raise":
+            return
+        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], [], record)
+        self.records.append(record)
+        self._note_eviction(evicted)
+
+    def _check_gradients(self, facts: _C.Facts) -> None:
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in facts.tensors):
+            raise UnsupportedError(
+                "the call records gradients (grad mode is on and a tensor requires grad); "
+                "call it under torch.no_grad() or torch.inference_mode()"
+            )
+
+    def _fall_back(self, problem: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.on_unsupported == "raise":
+            if isinstance(problem, TridentError):
+                _C.count(self.scm, "error")
+                raise problem
+        try:
+            result = self.function(*args, **kwargs)
+        except Exception:
+            _C.count(self.scm, "error")  # the user's own: eager raises it, so does the optimized call
+            raise
+        _C.count(self.scm, "fallback")
+        if self.on_unsupported == "raise":
+            raise UnsupportedError(f"the call could not be captured: {problem}") from problem
+        self._warn(problem)
+        return result
+
+    def _warn(self, problem: Exception) -> None:
+        if isinstance(problem, UnsupportedError):
+            reason, where = problem.reason, problem.where
+        else:
+            reason, where = f"capture failed with {type(problem).__name__}: {problem}", None
+        if (reason, where) in self._warned:
+            return
+        self._warned[reason, where] = None
+        place = f" (at {where})" if where else ""
+        warnings.warn(f"trident: {self.name} runs eagerly: {reason}{place}", stacklevel=4)
+
+    def _note_eviction(self, evicted: SpecializationRecord | None) -> None:
+        if evicted is None or self._warned_evictions:
+            return
+        self._warned_evictions = True
+        warnings.warn(
+            f"trident: {self.name} has more than max_specializations="
+            f"{self.options['max_specializations']} specializations; the one used longest ago was "
+            f"dropped. See trident.explain() for what keeps changing.",
+            stacklevel=5,
+        )
+
+    def eager_reasons(self) -> list[str]:
+        """Why calls ran eagerly, each reason once, with the user's line where it is known."""
+        return [f"{reason} (at {where})" if where else reason for reason, where in self._warned]
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since creation; see `trident.optimize`."""
+        counters: dict[str, Any] = dict(_C.stats(self.scm))
+        entries = _C.entries(self.scm)
+        counters["specializations"] = sum(1 for _, _, compiled in entries if compiled)
+        counters["driver"] = "cuda" if torch.cuda.is_available() else "cpu"
+        return counters
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    if isinstance(function, torch.nn.Module):
+        return type(function).__name__
+    return getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")

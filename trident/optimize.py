@@ -1,0 +1,197 @@
+"""The public interface: `optimize`, `jit`, and the objects they return."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+import torch
+
+from trident import _C
+from trident.miss import OnUnsupported, Optimizer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def optimize(
+    target: F,
+    *,
+    dynamic: Literal["auto"] | bool = "auto",
+    graphs: Literal["auto"] | bool = "auto",
+    on_unsupported: OnUnsupported = "eager",
+    max_specializations: int = 64,
+) -> F:
+    """Returns `target` with its host work compiled into one native module.
+
+    The first call with a given kind of arguments is captured and compiled; later calls that match run
+    natively from entry to return. A module's result shares attributes, parameters and hooks with the
+    original, has the same type, `state_dict`, train and eval mode, and can be copied and pickled.
+
+    Args:
+        target: an `nn.Module` or a function.
+        dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True is
+            not supported yet.
+        graphs: ``"auto"`` and False: calls run in stream mode, kernel by kernel. True is not supported yet.
+        on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
+            are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
+        max_specializations: how many specializations are kept; beyond that the one used longest ago is
+            dropped, with a warning.
+
+    Returns:
+        For a module, an object of the module's type that shares its state; for a function, a callable.
+        Both have ``stats()`` (a dict: calls, hits, misses, fallbacks, errors, evictions,
+        specializations, launches, aten_typed, aten_boxed, driver) and ``prepare(*args, **kwargs)``,
+        which compiles what such a call needs without running it.
+
+    Raises:
+        TypeError: `target` is neither a module nor callable.
+        ValueError: an option has a value that is not supported.
+    """
+    _check_options(dynamic, graphs, on_unsupported, max_specializations)
+    original = _original_of(target)
+    optimizer = Optimizer(
+        original,
+        dynamic=dynamic,
+        graphs=graphs,
+        on_unsupported=on_unsupported,
+        max_specializations=max_specializations,
+    )
+    if isinstance(original, torch.nn.Module):
+        return _optimized_module(original, optimizer)  # type: ignore[return-value]
+    return _optimized_function(original, optimizer)  # type: ignore[return-value]
+
+
+@overload
+def jit(function: F) -> F: ...
+@overload
+def jit(**options: Any) -> Callable[[F], F]: ...
+def jit(function: Any = None, **options: Any) -> Any:
+    """`optimize` as a decorator of a function: ``@trident.jit`` or ``@trident.jit(on_unsupported="raise")``."""
+    if function is None:
+        return functools.partial(optimize, **options)
+    return optimize(function, **options)
+
+
+def _check_options(
+    dynamic: object, graphs: object, on_unsupported: object, max_specializations: object
+) -> None:
+    if dynamic not in ("auto", False) or dynamic == 0 and dynamic is not False:
+        raise ValueError(
+            f"dynamic={dynamic!r} is not supported yet: every distinct shape gets a specialization "
+            'of its own. Use dynamic="auto" or False.'
+        )
+    if graphs not in ("auto", False):
+        raise ValueError(
+            f'graphs={graphs!r} is not supported yet: calls run in stream mode. Use graphs="auto" or False.'
+        )
+    if on_unsupported not in ("eager", "raise"):
+        raise ValueError(f'on_unsupported={on_unsupported!r}: use "eager" or "raise"')
+    if not isinstance(max_specializations, int) or isinstance(max_specializations, bool):
+        raise TypeError(f"max_specializations={max_specializations!r}: use an int")
+    if max_specializations < 1:
+        raise ValueError(f"max_specializations={max_specializations}: at least 1 is needed")
+
+
+def optimizer_of(optimized: Any) -> Optimizer:
+    """The optimizer behind what `optimize` returned.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    found = getattr(type(optimized), "__trident_optimizer__", None)
+    if not isinstance(found, Optimizer):
+        raise TypeError(f"{type(optimized).__name__} is not the result of trident.optimize")
+    return found
+
+
+def _original_of(target: Any) -> Any:
+    """Optimizing an optimized object starts from the original."""
+    optimizer = getattr(type(target), "__trident_optimizer__", None)
+    if isinstance(optimizer, Optimizer):
+        return optimizer.function
+    if not callable(target) or isinstance(target, type):
+        kind = target.__name__ if isinstance(target, type) else type(target).__name__
+        raise TypeError(f"trident.optimize takes an nn.Module or a function, not {kind}")
+    return target
+
+
+def _stats(self: Any) -> dict[str, Any]:
+    """Counters since creation; see `trident.optimize`."""
+    return optimizer_of(self).stats()
+
+
+def _prepare(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Compiles what a call with these arguments needs, without running it.
+
+    Raises:
+        UnsupportedError: if such a call cannot be compiled.
+    """
+    optimizer_of(self).prepare(args, kwargs)
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    optimizer = optimizer_of(self)
+    return optimize(copy.deepcopy(optimizer.function, memo), **optimizer.options)
+
+
+def _copy(self: Any) -> Any:
+    optimizer = optimizer_of(self)
+    return optimize(copy.copy(optimizer.function), **optimizer.options)
+
+
+def _reduce(self: Any, protocol: int) -> Any:
+    optimizer = optimizer_of(self)
+    return functools.partial(optimize, **optimizer.options), (optimizer.function,)
+
+
+def _members(optimizer: Optimizer) -> dict[str, Any]:
+    """What the class of an optimized object defines: each object has a class of its own, so that
+    `__call__`, which Python looks up on the class, leads straight to its native module."""
+    return {
+        "__call__": _C.ModuleEntry(optimizer.scm),
+        "__trident_optimizer__": optimizer,
+        "__deepcopy__": _deepcopy,
+        "__copy__": _copy,
+        "__reduce_ex__": _reduce,
+    }
+
+
+def _optimized_module(module: torch.nn.Module, optimizer: Optimizer) -> torch.nn.Module:
+    cls = type(module)
+    members = _members(optimizer)
+    members.update(
+        __module__=cls.__module__,
+        __qualname__=cls.__qualname__,
+        __doc__=cls.__doc__,
+        __trident_original__=cls,
+        __slots__=(),
+    )
+    for name, method in (("stats", _stats), ("prepare", _prepare)):
+        if not hasattr(module, name):
+            members[name] = method
+    optimized_class = type(cls)(cls.__name__, (cls,), members)
+    optimized: torch.nn.Module = object.__new__(optimized_class)
+    object.__setattr__(optimized, "__dict__", module.__dict__)
+    return optimized
+
+
+class OptimizedFunction:
+    """An optimized function; attributes of the original show through."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("trident.optimize makes callable instances")
+
+    stats = _stats
+    prepare = _prepare
+
+
+def _optimized_function(function: Callable[..., Any], optimizer: Optimizer) -> Any:
+    cls = type("OptimizedFunction", (OptimizedFunction,), _members(optimizer))
+    optimized = cls()
+    functools.update_wrapper(optimized, function)
+    return optimized

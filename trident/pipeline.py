@@ -1,0 +1,132 @@
+"""From one call's facts to a published specialization."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from trident import _C
+from trident.build import build
+from trident.capture.result import Capture
+from trident.capture.trace import TracedCall
+from trident.codegen import GeneratedProgram, generate
+from trident.errors import UnsupportedError
+from trident.kernels import Variant, compile_variants, current_target, native_kernel, specialize
+
+logger = logging.getLogger("trident")
+
+
+@dataclasses.dataclass
+class SpecializationRecord:
+    """What Python keeps of a specialization, for `explain`.
+
+    Attributes:
+        index: position in the order of publication.
+        arguments: the call's arguments, in words.
+        kernels: label and compiled signature of each launch.
+        seconds: time from capture to publication.
+        reason: why the call is not supported; None for a compiled one.
+        where: the user's line for the reason.
+        source: path of the loaded library; its C++ text lies beside it.
+    """
+
+    index: int
+    arguments: str
+    kernels: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    reason: str | None = None
+    where: str | None = None
+    source: str = ""
+    operators: int = 0
+    arena_bytes: int = 0
+
+
+@dataclasses.dataclass
+class _ChosenLaunch:
+    """A launch with its kernel, as `trident.ir.launch.LaunchVariant` asks for."""
+
+    kernel: int
+    params: list[Any]
+    grid: tuple[int, int, int]
+
+
+def compile_call(
+    scm: _C.Scm,
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    facts: _C.Facts,
+    record: SpecializationRecord,
+) -> SpecializationRecord | None:
+    """Captures, compiles and publishes one call.
+
+    Returns:
+        The record of the specialization that had to make room, or None.
+
+    Raises:
+        UnsupportedError: if the call uses something that Trident cannot compile.
+        Exception: whatever the user's code or a compiler raises.
+    """
+    started = time.perf_counter()
+    capture = TracedCall(name, function, args, kwargs, facts).capture()
+    logger.info("%s: capture took %.0f ms", name, 1e3 * (time.perf_counter() - started))
+    driver: Literal["cuda", "cpu"] = "cuda" if capture.device.type == "cuda" else "cpu"
+    kernels, launches, variants = _choose_kernels(capture, driver)
+    generated = generate(capture, launches, _C.typed_ops())
+    library = build(generated.source, name)
+    program = _C.Program.load(str(library), kernels)
+    record.kernels = [_describe(variant) for variant in variants]
+    record.source = str(library)
+    record.operators = generated.calls_typed + generated.calls_boxed
+    record.arena_bytes = generated.arena_bytes
+    record.seconds = time.perf_counter() - started
+    try:
+        evicted = _C.publish(
+            scm,
+            facts,
+            program,
+            [entry.index for entry in capture.inputs],
+            _constants(capture, generated),
+            capture.nodes,
+            capture.result_node,
+            capture.effects,
+            capture.reads,
+            record,
+        )
+    except ValueError as error:
+        raise UnsupportedError(str(error)) from error
+    logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
+    return evicted  # type: ignore[no-any-return]
+
+
+def _choose_kernels(
+    capture: Capture, driver: Literal["cuda", "cpu"]
+) -> tuple[list[_C.Kernel], list[_ChosenLaunch], list[Variant]]:
+    """The native kernels of a capture's launches, each distinct one once."""
+    target = current_target()
+    variants = [specialize(request, target) for request in capture.launches]
+    distinct = {variant.key: variant for variant in variants}
+    if driver == "cuda":
+        compile_variants(list(distinct.values()))
+    order = {key: index for index, key in enumerate(distinct)}
+    kernels = [native_kernel(variant, driver) for variant in distinct.values()]
+    launches = [
+        _ChosenLaunch(order[variant.key], list(variant.params), request.grid)
+        for variant, request in zip(variants, capture.launches, strict=True)
+    ]
+    return kernels, launches, variants
+
+
+def _constants(capture: Capture, generated: GeneratedProgram) -> list[torch.Tensor]:
+    return [capture.constants[name] for name in generated.constants]
+
+
+def _describe(variant: Variant) -> str:
+    signature = ", ".join(f"{param.name}: {param.type}" for param in variant.params)
+    return f"{variant.label}({signature})"
