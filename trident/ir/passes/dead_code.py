@@ -50,5 +50,5 @@ def _erase(operation: ir.Operation) -> None:
         owner = operand.owner
         if isinstance(owner, ir.Block):
             continue
-        if owner.name.startswith(_STRUCTURE) and not any(True for _ in operand.uses):
-            _erase(owner)
+        if owner.operation.name.startswith(_STRUCTURE) and not any(True for _ in operand.uses):
+            _erase(owner.operation)
