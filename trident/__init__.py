@@ -16,7 +16,9 @@ for _package, _command in (
     ("torch_mlir", "pip install torch-mlir==20261001"),
 ):
     if importlib.util.find_spec(_package) is None:
-        raise TridentError(f"Trident needs the package {_package}, which is not installed. Run: {_command}")
+        raise TridentError(
+            f"Trident needs the package {_package}, which is not installed. Run: {_command}"
+        )
 
 try:
     from trident import _C

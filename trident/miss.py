@@ -96,9 +96,7 @@ class Optimizer:
         _thread.capturing = True
         try:
             self._check_gradients(facts)
-            evicted = compile_call(
-                self.scm, self.name, self.function, args, kwargs, facts, record
-            )
+            evicted = compile_call(self.scm, self.name, self.function, args, kwargs, facts, record)
         except NeedsTuning as problem:
             return problem  # one eager call tunes; the next one is captured
         except UnsupportedError as problem:
@@ -136,7 +134,9 @@ class Optimizer:
         try:
             result = self.function(*args, **kwargs)
         except Exception:
-            _C.count(self.scm, "error")  # the user's own: eager raises it, so does the optimized call
+            _C.count(
+                self.scm, "error"
+            )  # the user's own: eager raises it, so does the optimized call
             raise
         _C.count(self.scm, "fallback")
         if self.on_unsupported == "raise":

@@ -54,7 +54,7 @@ typedef enum trident_value_kind {
   TRIDENT_VALUE_DEVICE = 6,
   TRIDENT_VALUE_INT_LIST = 7,
   TRIDENT_VALUE_FLOAT_LIST = 8,
-  TRIDENT_VALUE_BOOL_LIST = 9,  // as int64_t, 0 or 1
+  TRIDENT_VALUE_BOOL_LIST = 9,     // as int64_t, 0 or 1
   TRIDENT_VALUE_TENSOR_LIST = 10,  // NULL elements are None
 } trident_value_kind;
 
@@ -79,7 +79,8 @@ typedef struct trident_layout {
   int32_t ndim;
   const int64_t* sizes;
   const int64_t* strides;
-  int64_t offset;  // planned tensors: bytes from the arena's base; views: elements from the base tensor's first
+  int64_t
+      offset;  // planned tensors: bytes from the arena's base; views: elements from the base tensor's first
 } trident_layout;
 
 // Where one parameter of a kernel launch gets its value from.
@@ -112,8 +113,9 @@ typedef struct trident_launch {
 
 typedef struct trident_frame {
   const trident_tensor* inputs;  // borrowed, in the program's input order
-  trident_tensor* slots;         // [0, num_planned): planned tensors; then transient slots (owned, NULL at rest)
-  trident_tensor* outputs;       // `run` stores owned tensors; the caller takes them
+  trident_tensor*
+      slots;  // [0, num_planned): planned tensors; then transient slots (owned, NULL at rest)
+  trident_tensor* outputs;  // `run` stores owned tensors; the caller takes them
   trident_launch* launches;
   const int64_t* symbols;  // values of symbolic sizes and integers of this call
 } trident_frame;
@@ -123,10 +125,12 @@ typedef struct trident_api {
   uint32_t abi_version;
   // Fresh memory for a tensor that outlives the call; stores an owned tensor in *out. Runs on the
   // program's device, or on the CPU where `on_cpu` is set. `offset` of the layout is ignored.
-  trident_status (*allocate)(trident_frame*, const trident_layout*, int32_t on_cpu, trident_tensor* out);
+  trident_status (*allocate)(trident_frame*, const trident_layout*, int32_t on_cpu,
+                             trident_tensor* out);
   // An owned view over base's storage. `escapes`: the caller will see it, so it gets the view
   // metadata that eager gives. A dtype other than base's is an error.
-  trident_status (*view)(trident_tensor base, const trident_layout*, int32_t escapes, trident_tensor* out);
+  trident_status (*view)(trident_tensor base, const trident_layout*, int32_t escapes,
+                         trident_tensor* out);
   // A second owned reference.
   trident_tensor (*retain)(trident_tensor);
   // Releases the tensor in a transient slot and sets the slot to NULL.
@@ -135,8 +139,8 @@ typedef struct trident_api {
   trident_status (*launch)(trident_frame*, uint32_t launch);
   // Calls operator `op` of the program's boxed list; results are owned, in schema order.
   // Results of in-place and out= overloads are not returned.
-  trident_status (*call_boxed)(trident_frame*, uint32_t op, const trident_value* args, uint32_t num_args,
-                               trident_tensor* results, uint32_t num_results);
+  trident_status (*call_boxed)(trident_frame*, uint32_t op, const trident_value* args,
+                               uint32_t num_args, trident_tensor* results, uint32_t num_results);
   // Leaves a RuntimeError with this message pending and returns its status.
   trident_status (*fail)(const char* message);
 } trident_api;
@@ -164,8 +168,9 @@ typedef struct trident_program {
   uint32_t num_imports;
   const trident_import* imports;
   uint32_t num_boxed;
-  const char* const* boxed;  // "aten::index_copy_" or "aten::mm.out", resolved through the dispatcher
-  uint32_t calls_typed;      // operator calls per run, for the statistics
+  const char* const*
+      boxed;             // "aten::index_copy_" or "aten::mm.out", resolved through the dispatcher
+  uint32_t calls_typed;  // operator calls per run, for the statistics
   uint32_t calls_boxed;
   // The residual guard over symbols; NULL where nothing is left to check. Returns 1 if it holds.
   int32_t (*guard)(const int64_t* symbols);
@@ -175,10 +180,10 @@ typedef struct trident_program {
 typedef const trident_program* (*trident_program_entry_fn)(const trident_api*);
 #define TRIDENT_PROGRAM_ENTRY "trident_program_entry"
 
-#define TRIDENT_TRY(call)                                   \
-  do {                                                      \
-    const trident_status status_ = (call);                  \
-    if (__builtin_expect(status_ != 0, 0)) return status_;  \
+#define TRIDENT_TRY(call)                                  \
+  do {                                                     \
+    const trident_status status_ = (call);                 \
+    if (__builtin_expect(status_ != 0, 0)) return status_; \
   } while (0)
 
 #ifdef __cplusplus

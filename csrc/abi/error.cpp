@@ -15,7 +15,8 @@ trident_status set_pending(std::exception_ptr error) noexcept {
 void rethrow_pending() {
   std::exception_ptr error = std::exchange(pending, nullptr);
   if (!error) {
-    throw std::runtime_error("a Trident host program failed without saying why; please report this");
+    throw std::runtime_error(
+        "a Trident host program failed without saying why; please report this");
   }
   std::rethrow_exception(std::move(error));
 }

@@ -14,14 +14,14 @@ namespace trident::driver {
 
 template <typename K>
 concept KernelBackend = std::derived_from<K, Kernel> &&
-    std::constructible_from<typename K::Launch, K&, int, const uint64_t*> &&
-    std::move_constructible<typename K::Launch> &&
-    requires(K& kernel, typename K::Launch& launch, int device, const uint32_t* grid,
-             void* stream) {
-  { K::kBackend } -> std::convertible_to<Backend>;
-  { kernel.load(device) } -> std::same_as<void>;
-  { launch.run(grid, stream) } -> std::same_as<void>;
-};
+                        std::constructible_from<typename K::Launch, K&, int, const uint64_t*> &&
+                        std::move_constructible<typename K::Launch> &&
+                        requires(K& kernel, typename K::Launch& launch, int device,
+                                 const uint32_t* grid, void* stream) {
+                          { K::kBackend } -> std::convertible_to<Backend>;
+                          { kernel.load(device) } -> std::same_as<void>;
+                          { launch.run(grid, stream) } -> std::same_as<void>;
+                        };
 
 static_assert(KernelBackend<CudaKernel>);
 static_assert(KernelBackend<CpuKernel>);

@@ -35,9 +35,8 @@ uint64_t autocast_word(c10::DeviceType device) {
 }
 
 uint64_t current_cuda_device() {
-  const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(
-                                                                c10::DeviceType::CUDA)]
-                          .load();
+  const auto* guard =
+      c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::CUDA)].load();
   // Asking for the device would create a context; where none exists, nothing can be current.
   if (!guard || !at::globalContext().hasCUDA()) return 0xff;
   return static_cast<uint8_t>(guard->getDevice().index());
@@ -75,12 +74,12 @@ void append_environment(std::vector<uint64_t>& words) {
        << context.allowFP16BF16ReductionMathSDP() << context.allowFP16AccumulationCuBLAS()
        << context.allowFP16ReductionCPU();
   words.push_back(tagged(Tag::kEnvironment, bits.value()));
-  words.push_back(
-      static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) |
-      static_cast<uint64_t>(context.float32MatmulPrecision()) << 8 |
-      static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 16 |
-      static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 24 |
-      static_cast<uint64_t>(context.allowTF32CuDNN()) << 32 | current_cuda_device() << 40);
+  words.push_back(static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) |
+                  static_cast<uint64_t>(context.float32MatmulPrecision()) << 8 |
+                  static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 16 |
+                  static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 24 |
+                  static_cast<uint64_t>(context.allowTF32CuDNN()) << 32 |
+                  current_cuda_device() << 40);
   words.push_back(autocast_word(c10::DeviceType::CPU) | autocast_word(c10::DeviceType::CUDA) << 32);
   words.push_back(static_cast<uint64_t>(at::get_num_threads()));
 }

@@ -45,8 +45,8 @@ Recorder::~Recorder() {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     const Ref sys = Ref::steal(PyImport_ImportModule("sys"));
-    const Ref done =
-        Ref::steal(sys ? PyObject_CallMethod(sys.get(), "setprofile", "O", previous_.get()) : nullptr);
+    const Ref done = Ref::steal(
+        sys ? PyObject_CallMethod(sys.get(), "setprofile", "O", previous_.get()) : nullptr);
     if (!done) PyErr_Clear();
     PyErr_Restore(type, value, traceback);
   }
@@ -73,8 +73,8 @@ int Recorder::on_c_call(PyFrameObject* frame, PyObject* function) {
     const Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     const Ref file = Ref::steal(PyObject_GetAttrString(code.get(), "co_filename"));
     const char* name = file ? PyUnicode_AsUTF8(file.get()) : nullptr;
-    refusal_place_ = std::string(name ? name : "?") + ":" +
-                     std::to_string(PyFrame_GetLineNumber(frame));
+    refusal_place_ =
+        std::string(name ? name : "?") + ":" + std::to_string(PyFrame_GetLineNumber(frame));
     PyErr_Clear();
   }
   PyErr_SetString(PyExc_RuntimeError, refusal_.c_str());

@@ -11,10 +11,9 @@ namespace {
 c10::DispatchKeySet foreign_keys() {
   using c10::DispatchKey;
   c10::DispatchKeySet keys({DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
-                              DispatchKey::Conjugate, DispatchKey::Negative,
-                              DispatchKey::ZeroTensor, DispatchKey::Functionalize,
-                              DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
-                              DispatchKey::Batched});
+                            DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor,
+                            DispatchKey::Functionalize, DispatchKey::FuncTorchBatched,
+                            DispatchKey::FuncTorchGradWrapper, DispatchKey::Batched});
 #if __has_include(<ATen/core/NamedTensor.h>)  // named tensors, gone from newer versions of torch
   keys = keys.add(DispatchKey::Named);
 #endif
@@ -44,14 +43,14 @@ uint64_t tensor_header(const c10::TensorImpl& tensor) {
   const c10::Device device = tensor.device();
   const auto address = reinterpret_cast<uintptr_t>(
       tensor.has_storage() && tensor.numel() > 0 ? tensor.data() : nullptr);
-  return tagged(Tag::kTensor,
-                static_cast<uint64_t>(c10::typeMetaToScalarType(tensor.dtype())) |
-                    static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << 8 |
-                    static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 16 |
-                    static_cast<uint64_t>(tensor.dim() & 0xff) << 24 |
-                    static_cast<uint64_t>(address & 15) << 32 |
-                    static_cast<uint64_t>(tensor.requires_grad()) << 36 |
-                    static_cast<uint64_t>(is_inference(tensor)) << 37);
+  return tagged(Tag::kTensor, static_cast<uint64_t>(c10::typeMetaToScalarType(tensor.dtype())) |
+                                  static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << 8 |
+                                  static_cast<uint64_t>(static_cast<uint8_t>(device.index()))
+                                      << 16 |
+                                  static_cast<uint64_t>(tensor.dim() & 0xff) << 24 |
+                                  static_cast<uint64_t>(address & 15) << 32 |
+                                  static_cast<uint64_t>(tensor.requires_grad()) << 36 |
+                                  static_cast<uint64_t>(is_inference(tensor)) << 37);
 }
 
 void append_tensor(const c10::TensorImpl& tensor, std::vector<uint64_t>& words) {

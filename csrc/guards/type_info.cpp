@@ -43,8 +43,9 @@ bool is_identity_type(PyTypeObject* type) {
     if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(registered.get()))) return true;
   }
   return type == &PyCFunction_Type || type == &PyModule_Type || type == &PyProperty_Type ||
-         type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &PyWrapperDescr_Type ||
-         type == &PyMethodDescr_Type || type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
+         type == &PyStaticMethod_Type || type == &PyClassMethod_Type ||
+         type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
+         type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
          type == &PyClassMethodDescr_Type || type == &PyEllipsis_Type || type == &THPDtypeType ||
          type == &THPLayoutType || type == &THPMemoryFormatType || type == &PyCode_Type ||
          PyType_IsSubtype(type, &PyType_Type);
@@ -104,14 +105,22 @@ TypeInfo classify(PyTypeObject* type) {
     PyTypeObject* type;
     Shape shape;
   } exact[] = {
-      {&PyLong_Type, Shape::kInt},       {&PyFloat_Type, Shape::kFloat},
-      {&PyComplex_Type, Shape::kComplex}, {&PyUnicode_Type, Shape::kString},
-      {&PyBytes_Type, Shape::kBytes},    {&PyTuple_Type, Shape::kTuple},
-      {&PyList_Type, Shape::kList},      {&PyDict_Type, Shape::kDict},
-      {&PySet_Type, Shape::kSet},        {&PyFrozenSet_Type, Shape::kSet},
-      {&PyMethod_Type, Shape::kMethod},  {&PyFunction_Type, Shape::kFunction},
-      {&PyRange_Type, Shape::kRange},    {&PySlice_Type, Shape::kSlice},
-      {&PyODict_Type, Shape::kDict},     {&THPDeviceType, Shape::kDevice},
+      {&PyLong_Type, Shape::kInt},
+      {&PyFloat_Type, Shape::kFloat},
+      {&PyComplex_Type, Shape::kComplex},
+      {&PyUnicode_Type, Shape::kString},
+      {&PyBytes_Type, Shape::kBytes},
+      {&PyTuple_Type, Shape::kTuple},
+      {&PyList_Type, Shape::kList},
+      {&PyDict_Type, Shape::kDict},
+      {&PySet_Type, Shape::kSet},
+      {&PyFrozenSet_Type, Shape::kSet},
+      {&PyMethod_Type, Shape::kMethod},
+      {&PyFunction_Type, Shape::kFunction},
+      {&PyRange_Type, Shape::kRange},
+      {&PySlice_Type, Shape::kSlice},
+      {&PyODict_Type, Shape::kDict},
+      {&THPDeviceType, Shape::kDevice},
       {&PyBaseObject_Type, Shape::kIdentity},
   };
   for (const auto& entry : exact) {

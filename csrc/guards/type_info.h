@@ -9,8 +9,8 @@ namespace trident::guards {
 
 enum class Shape {
   kUnsupported,  // nothing sound can be said about such an object
-  kIdentity,     // a leaf, the same object every time: functions, classes, modules, kernels, enum members
-  kInt,          // int and subclasses
+  kIdentity,  // a leaf, the same object every time: functions, classes, modules, kernels, enum members
+  kInt,       // int and subclasses
   kFloat,
   kComplex,
   kString,
@@ -30,8 +30,8 @@ enum class Shape {
 
 struct TypeInfo {
   Shape shape = Shape::kUnsupported;
-  bool exact = false;         // a builtin type itself: no attributes of its own
-  bool has_dict = false;      // instances carry a __dict__
+  bool exact = false;             // a builtin type itself: no attributes of its own
+  bool has_dict = false;          // instances carry a __dict__
   std::vector<Py_ssize_t> slots;  // offsets of __slots__ members
   std::vector<Ref> slot_names;
 };

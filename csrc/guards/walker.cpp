@@ -181,14 +181,14 @@ bool Walker::visit_slow(PyObject* object) {
 }
 
 bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
-  const auto [found, added] =
-      met_.emplace(object, static_cast<uint32_t>(walk_.containers.size()));
+  const auto [found, added] = met_.emplace(object, static_cast<uint32_t>(walk_.containers.size()));
   if (!added) {
     walk_.words.push_back(tagged(Tag::kReference, found->second));
     return true;
   }
   if (depth_ >= kMaxDepth) return fail("objects nested more than 400 deep");
-  if (walk_.words.size() > kMaxWords) return fail("arguments or attributes with millions of entries");
+  if (walk_.words.size() > kMaxWords)
+    return fail("arguments or attributes with millions of entries");
   walk_.containers.push_back(object);
   ++depth_;
   bool ok = true;
@@ -316,7 +316,8 @@ bool Walker::visit_function(PyObject* function) {
   walk_.words.push_back(tagged(Tag::kFunction));
   append_identity(function);
   append_identity(PyFunction_GET_CODE(function));
-  for (PyObject* values : {PyFunction_GET_DEFAULTS(function), PyFunction_GET_KW_DEFAULTS(function)}) {
+  for (PyObject* values :
+       {PyFunction_GET_DEFAULTS(function), PyFunction_GET_KW_DEFAULTS(function)}) {
     if (!visit(values ? values : Py_None)) return false;
   }
   if (PyObject* closure = PyFunction_GET_CLOSURE(function)) {

@@ -53,7 +53,7 @@ class Walker {
 
   Walk& walk_;
   Watch* watch_;
-  std::unordered_map<PyObject*, uint32_t> met_;          // containers
+  std::unordered_map<PyObject*, uint32_t> met_;            // containers
   std::unordered_map<const void*, uint32_t> met_tensors_;  // TensorImpl
   uint32_t depth_ = 0;
 };

@@ -9,32 +9,32 @@ enum class Tag : uint8_t {
   kNone = 1,
   kTrue,
   kFalse,
-  kInt,         // next word: value
-  kBigInt,      // next words: decimal digits as bytes
-  kFloat,       // next word: IEEE bits
-  kComplex,     // next two words
-  kString,      // length, then its bytes
+  kInt,      // next word: value
+  kBigInt,   // next words: decimal digits as bytes
+  kFloat,    // next word: IEEE bits
+  kComplex,  // next two words
+  kString,   // length, then its bytes
   kBytes,
-  kIdentity,    // next word: address
-  kTuple,       // length; preceded by kType for subclasses
+  kIdentity,  // next word: address
+  kTuple,     // length; preceded by kType for subclasses
   kList,
   kDict,
   kSet,
   kObject,
   kSlots,
-  kMissing,     // an unset slot or an empty cell
-  kType,        // next words: address of the type and its class epoch
+  kMissing,  // an unset slot or an empty cell
+  kType,     // next words: address of the type and its class epoch
   kMethod,
   kFunction,
   kPartial,
   kDevice,
   kRange,
-  kReference,   // a container met before in this walk, by its position
+  kReference,  // a container met before in this walk, by its position
   kTensor,
   kSameTensor,  // a tensor met before in this walk, by its position
   kCall,        // positional and keyword counts
   kEnvironment,
-  kState,       // an interned state
+  kState,  // an interned state
 };
 
 inline constexpr uint64_t tagged(Tag tag, uint64_t payload = 0) {

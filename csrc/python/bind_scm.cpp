@@ -21,14 +21,12 @@ namespace trident::python {
 namespace {
 
 struct ScmObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   Module* module;
 };
 
 struct EntryObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* scm;
 };
 
@@ -121,8 +119,9 @@ void entry_dealloc(PyObject* self) {
 }
 
 template <typename Object>
-PyTypeObject* make_type(const char* name, unsigned long flags, newfunc create, traverseproc traverse,
-                        inquiry clear, destructor dealloc, descrgetfunc get) {
+PyTypeObject* make_type(const char* name, unsigned long flags, newfunc create,
+                        traverseproc traverse, inquiry clear, destructor dealloc,
+                        descrgetfunc get) {
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(Object, vectorcall), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr}};
@@ -182,8 +181,7 @@ std::unique_ptr<Facts> collect(py::handle scm, py::tuple positional, py::dict ke
   auto result = std::make_unique<Facts>();
   const Call call(positional, keywords);
   translated([&] {
-    module.collect(call.arguments.data(), call.num_positional, call.keyword_names(),
-                   result->facts);
+    module.collect(call.arguments.data(), call.num_positional, call.keyword_names(), result->facts);
   });
   result->state = *result->facts.state;
   result->facts.state = &result->state;
@@ -250,9 +248,9 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
 void bind_scm(py::module_& m) {
   scm_type = make_type<ScmObject>("trident._C.Scm", 0, scm_new, scm_traverse, scm_clear,
                                   scm_dealloc, nullptr);
-  entry_type = make_type<EntryObject>("trident._C.ModuleEntry", Py_TPFLAGS_METHOD_DESCRIPTOR,
-                                      entry_new, entry_traverse, entry_clear, entry_dealloc,
-                                      entry_get);
+  entry_type =
+      make_type<EntryObject>("trident._C.ModuleEntry", Py_TPFLAGS_METHOD_DESCRIPTOR, entry_new,
+                             entry_traverse, entry_clear, entry_dealloc, entry_get);
   m.attr("Scm") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(scm_type));
   m.attr("ModuleEntry") =
       py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(entry_type));
@@ -268,9 +266,8 @@ void bind_scm(py::module_& m) {
                              [](const Facts& self) {
                                return object_list(self.facts.arguments.tensors, self.state.tensors);
                              })
-      .def_property_readonly(
-          "num_argument_tensors",
-          [](const Facts& self) { return self.facts.arguments.tensors.size(); })
+      .def_property_readonly("num_argument_tensors",
+                             [](const Facts& self) { return self.facts.arguments.tensors.size(); })
       .def_property_readonly("containers",
                              [](const Facts& self) {
                                return object_list(self.facts.arguments.containers,
@@ -310,12 +307,12 @@ void bind_scm(py::module_& m) {
                             call.keyword_names());
         });
         if (!result && PyErr_Occurred()) throw py::error_already_set();
-        return py::make_tuple(found, found ? py::reinterpret_steal<py::object>(result) : py::none());
+        return py::make_tuple(found,
+                              found ? py::reinterpret_steal<py::object>(result) : py::none());
       },
       "Look up and run without going to the miss handler: (found, result).");
-  m.def("add_root", [](py::handle scm, py::handle root) {
-    module_of(scm).state().add_root(root.ptr());
-  });
+  m.def("add_root",
+        [](py::handle scm, py::handle root) { module_of(scm).state().add_root(root.ptr()); });
   m.def("count", [](py::handle scm, const std::string& outcome) {
     Stats& stats = module_of(scm).stats;
     if (outcome == "fallback") {
@@ -363,9 +360,8 @@ void bind_scm(py::module_& m) {
         }
         py::list executed;
         for (const guards::ExecutedCode& entry : recorder.executed()) {
-          executed.append(
-              py::make_tuple(py::reinterpret_borrow<py::object>(entry.code.get()),
-                             py::reinterpret_borrow<py::object>(entry.globals.get())));
+          executed.append(py::make_tuple(py::reinterpret_borrow<py::object>(entry.code.get()),
+                                         py::reinterpret_borrow<py::object>(entry.globals.get())));
         }
         py::object refusal = py::none();
         if (!recorder.refusal().empty()) {

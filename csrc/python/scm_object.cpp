@@ -100,8 +100,7 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
   }
 }
 
-PyObject* Module::call(PyObject* const* arguments, size_t num_positional,
-                       PyObject* keyword_names) {
+PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
   return translated_or_null([&]() -> PyObject* {
     ++stats.calls;
     CallFacts facts;
@@ -112,8 +111,8 @@ PyObject* Module::call(PyObject* const* arguments, size_t num_positional,
     }
     ++stats.misses;
     const PackedArguments packed(arguments, num_positional, keyword_names);
-    return PyObject_CallFunctionObjArgs(miss_.get(), packed.positional.get(),
-                                        packed.keywords.get(), nullptr);
+    return PyObject_CallFunctionObjArgs(miss_.get(), packed.positional.get(), packed.keywords.get(),
+                                        nullptr);
   });
 }
 

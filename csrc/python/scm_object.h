@@ -25,7 +25,8 @@ struct Stats {
 class Module {
  public:
   Module(PyObject* miss, PyObject* eager, size_t max_specializations)
-      : miss_(guards::Ref::borrow(miss)), eager_(guards::Ref::borrow(eager)),
+      : miss_(guards::Ref::borrow(miss)),
+        eager_(guards::Ref::borrow(eager)),
         table_(max_specializations) {}
 
   // The whole call: facts, look-up, run; the miss handler where nothing matches.
@@ -38,8 +39,8 @@ class Module {
   // The specialization for these facts, or nullptr.
   Specialization* find(const CallFacts& facts);
   // Runs a specialization and counts the outcome; a new reference, or nullptr with an exception set.
-  PyObject* run(Specialization& specialization, const CallFacts& facts,
-                PyObject* const* arguments, size_t num_positional, PyObject* keyword_names);
+  PyObject* run(Specialization& specialization, const CallFacts& facts, PyObject* const* arguments,
+                size_t num_positional, PyObject* keyword_names);
 
   std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
                                       std::shared_ptr<Specialization> specialization);

@@ -35,7 +35,8 @@ Ref Specialization::run(const CallFacts& facts) const {
     raw.push_back(reinterpret_cast<trident_tensor>(constant.unsafeGetTensorImpl()));
   }
   std::vector<Ref> tensors(result.tensors_used().empty() ? 0 : facts.num_tensors());
-  for (const size_t index : result.tensors_used()) tensors[index] = Ref::borrow(facts.tensor(index));
+  for (const size_t index : result.tensors_used())
+    tensors[index] = Ref::borrow(facts.tensor(index));
   const bool needs_containers =
       !result.containers_used().empty() || !effects.containers_used().empty();
   std::vector<Ref> containers(needs_containers ? facts.num_containers() : 0);

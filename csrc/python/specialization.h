@@ -32,14 +32,14 @@ class Specialization : public scm::Entry {
  public:
   // Without a program the entry stands for a call that is known to be unsupported.
   std::shared_ptr<host::Program> program;
-  std::vector<size_t> inputs;          // the program's inputs, as indexes of the call's tensors
-  std::vector<at::Tensor> constants;   // further inputs
+  std::vector<size_t> inputs;         // the program's inputs, as indexes of the call's tensors
+  std::vector<at::Tensor> constants;  // further inputs
   Template result;
   size_t result_node = 0;
   Effects effects;
   guards::Reads reads;
-  guards::Ref info;                          // the Python record that describes it
-  std::vector<guards::Ref> identities;       // keeps the addresses in the key's words meaningful
+  guards::Ref info;                     // the Python record that describes it
+  std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
   bool accepts(scm::Words words) override { return reads.unchanged(); }
 

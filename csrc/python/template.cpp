@@ -115,13 +115,15 @@ Ref Template::build_node(const Node& node, const Sources& sources,
     }
     case Kind::kList: {
       const Ref no_arguments = checked(PyTuple_New(0));
-      Ref list = type == &PyList_Type ? checked(PyList_New(0)) : new_instance(type, no_arguments.get());
+      Ref list =
+          type == &PyList_Type ? checked(PyList_New(0)) : new_instance(type, no_arguments.get());
       for (const size_t child : node.children) check(PyList_Append(list.get(), built[child].get()));
       return list;
     }
     case Kind::kDict: {
       const Ref no_arguments = checked(PyTuple_New(0));
-      Ref dict = type == &PyDict_Type ? checked(PyDict_New()) : new_instance(type, no_arguments.get());
+      Ref dict =
+          type == &PyDict_Type ? checked(PyDict_New()) : new_instance(type, no_arguments.get());
       const bool ordered = is_ordered(dict.get());
       for (size_t i = 0; i < node.children.size(); ++i) {
         PyObject* key = node.keys[i].get();
@@ -197,8 +199,8 @@ void Effects::apply(const Sources& sources, const std::vector<Ref>& built) const
                                      : PyDict_DelItem(dict.get(), effect.key.get()));
         break;
       case Kind::kReplaceList:
-        check(PyList_SetSlice(container, 0, PyList_GET_SIZE(container),
-                              built.at(effect.node).get()));
+        check(
+            PyList_SetSlice(container, 0, PyList_GET_SIZE(container), built.at(effect.node).get()));
         break;
     }
   }

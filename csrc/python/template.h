@@ -42,8 +42,8 @@ class Template {
   };
   struct Node {
     Kind kind;
-    size_t index = 0;      // output, tensor, container
-    guards::Ref object;    // constant, or the class to build
+    size_t index = 0;    // output, tensor, container
+    guards::Ref object;  // constant, or the class to build
     std::vector<guards::Ref> keys;
     std::vector<size_t> children;
     std::vector<Attribute> attributes;

@@ -391,10 +391,9 @@ TEST_F(Boxed, WrongArgumentsAreNamed) {
               call_boxed("aten::select.int", {tensor_value(a), float_value(0), int_value(0)}, 1);
             }),
             "aten::select.int: argument 'dim' must be an int, not a float");
-  EXPECT_EQ(message_of([&] {
-              call_boxed("aten::cat", {tensors_value({nullptr}), int_value(0)}, 1);
-            }),
-            "argument 'tensors' has None at position 0 where a tensor is expected");
+  EXPECT_EQ(
+      message_of([&] { call_boxed("aten::cat", {tensors_value({nullptr}), int_value(0)}, 1); }),
+      "argument 'tensors' has None at position 0 where a tensor is expected");
   EXPECT_EQ(message_of([&] { call_boxed("aten::relu", {tensor_value(a)}, 2); }),
             "aten::relu returned 1 tensors where the program expects 2");
   EXPECT_EQ(a.use_count(), 1);

@@ -12,7 +12,9 @@ from typing import Any
 def _library_folders() -> tuple[str, ...]:
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += site.getsitepackages() if hasattr(site, "getsitepackages") else []
-    folders += [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    folders += [
+        path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")
+    ]
     for package in ("torch", "triton", "numpy"):
         module = sys.modules.get(package)
         if module is not None and module.__file__:

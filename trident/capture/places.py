@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 _MACHINERY = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, os.path.dirname(__file__))
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, os.path.dirname(__file__))
 )
 
 
@@ -41,7 +42,11 @@ class Places:
 
 
 def tensor_names(
-    tensors: list[torch.Tensor], num_arguments: int, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tensors: list[torch.Tensor],
+    num_arguments: int,
+    root: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> list[str]:
     """Readable names of a call's tensors, for generated code and messages."""
     known: dict[int, str] = {}
@@ -52,6 +57,9 @@ def tensor_names(
         if isinstance(value, torch.Tensor):
             known[id(value)] = name
     return [
-        known.get(id(tensor), f"argument {index}" if index < num_arguments else f"state {index - num_arguments}")
+        known.get(
+            id(tensor),
+            f"argument {index}" if index < num_arguments else f"state {index - num_arguments}",
+        )
         for index, tensor in enumerate(tensors)
     ]

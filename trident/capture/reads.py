@@ -57,7 +57,7 @@ def _is_machinery(namespace: dict[str, Any]) -> bool:
     return name.startswith(_MACHINERY)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _writes_globals(code: types.CodeType) -> str | None:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -135,4 +135,3 @@ def _read_closures(codes: list[types.CodeType], reads: dict[tuple[int, Any], Rea
             reads[id(cell), None] = (cell, None, True)
             if isinstance(value, type) and not is_library_file(owner.__code__.co_filename):
                 _read_class(value, reads)
-

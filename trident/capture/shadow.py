@@ -287,4 +287,8 @@ def _cell_contents(function: types.FunctionType) -> list[Any]:
 
 def _dict_base(cls: type) -> type:
     """The builtin dictionary type that instances of `cls` are made of."""
-    return next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections") and issubclass(base, dict))
+    return next(
+        base
+        for base in cls.__mro__
+        if base.__module__ in ("builtins", "collections") and issubclass(base, dict)
+    )

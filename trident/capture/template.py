@@ -109,8 +109,11 @@ class TemplateBuilder:
             return (Kind.CONTAINER, container, (), ())
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise UnsupportedError(f"{path} is a symbolic number")
-        if isinstance(value, _LEAVES) and (isinstance(value, enum.Enum) or not attributes_of(value)
-                                           or isinstance(value, (type, types.FunctionType, types.ModuleType))):
+        if isinstance(value, _LEAVES) and (
+            isinstance(value, enum.Enum)
+            or not attributes_of(value)
+            or isinstance(value, (type, types.FunctionType, types.ModuleType))
+        ):
             return (Kind.CONSTANT, value, (), ())
         return self._describe_container(value, path)
 
@@ -120,20 +123,26 @@ class TemplateBuilder:
         if isinstance(value, tuple):
             kind = Kind.TUPLE
             if cls.__flags__ & (1 << 9) == 0 and cls is not tuple and cls is not torch.Size:
-                raise UnsupportedError(f"{path} is a {cls.__name__}, which cannot be built natively")
+                raise UnsupportedError(
+                    f"{path} is a {cls.__name__}, which cannot be built natively"
+                )
             if cls is torch.Size:
                 return (Kind.CONSTANT, value, (), ())
             children = tuple(self.add(item, f"{path}[{i}]") for i, item in enumerate(value))
         elif isinstance(value, list):
             kind = Kind.LIST
-            children = tuple(self.add(x, f"{path}[{i}]") for i, x in enumerate(list.__iter__(value)))
+            children = tuple(
+                self.add(x, f"{path}[{i}]") for i, x in enumerate(list.__iter__(value))
+            )
         elif isinstance(value, dict):
             if hasattr(value, "default_factory"):
                 raise UnsupportedError(f"{path} is a defaultdict")
             kind = Kind.DICT
             pairs = []
             for key, item in dict.items(value):
-                if not isinstance(key, (str, int, float, bool, bytes, enum.Enum, type(None), torch.dtype)):
+                if not isinstance(
+                    key, (str, int, float, bool, bytes, enum.Enum, type(None), torch.dtype)
+                ):
                     raise UnsupportedError(f"{path} has a key of type {type(key).__name__}")
                 pairs.append((key, self.add(item, f"{path}[{key!r}]")))
             children = tuple(pairs)
@@ -142,7 +151,9 @@ class TemplateBuilder:
         elif cls.__flags__ & (1 << 9) and _plain_object(cls):
             kind = Kind.OBJECT
         else:
-            raise UnsupportedError(f"{path} is a {cls.__module__}.{cls.__name__}, which the call creates")
+            raise UnsupportedError(
+                f"{path} is a {cls.__module__}.{cls.__name__}, which the call creates"
+            )
         return (kind, cls, children, self._attributes(value, path))
 
     def _attributes(self, value: Any, path: str) -> tuple[Any, ...]:

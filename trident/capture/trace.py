@@ -26,7 +26,9 @@ from trident.kernels import LaunchRequest, record_launch, route_launches
 def _refused_calls() -> dict[Any, str]:
     """Builtin functions whose effect or result a trace would freeze, when user code calls them."""
     output = "the call prints or reads: {} has an effect outside of its tensors"
-    clock = "the call asks for the time or a random number of Python: {} gives another result each time"
+    clock = (
+        "the call asks for the time or a random number of Python: {} gives another result each time"
+    )
     calls: dict[Any, str] = {
         function: output.format(name)
         for name, function in (("print", print), ("open", open), ("input", input))
@@ -160,7 +162,9 @@ class TracedCall:
 
         graph.create_node = create
 
-    def _launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
+    def _launch(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> None:
         request, tensors = record_launch(kernel, args, kwargs, grid, self._address_mod_16)
         for tensor in tensors:
             if not isinstance(tensor, FakeTensor):
@@ -193,14 +197,17 @@ class TracedCall:
                 continue
             value = getattr(graph_module, node.target)
             fresh = all(
-                user.target in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+                user.target
+                in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
                 for user in node.users
             )
             if isinstance(value, FakeTensor) or not fresh:
                 raise UnsupportedError(
                     "the call reads a tensor that is neither an argument nor reachable from the "
                     "optimized object (a global or a closure variable?)",
-                    next((user.meta["where"][1] for user in node.users if "where" in user.meta), None),
+                    next(
+                        (user.meta["where"][1] for user in node.users if "where" in user.meta), None
+                    ),
                 )
             constants[node.target] = value
         return constants
@@ -225,7 +232,8 @@ class TracedCall:
         devices = {
             node.meta["val"].device
             for node in graph.nodes
-            if isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].device.type == "cuda"
+            if isinstance(node.meta.get("val"), torch.Tensor)
+            and node.meta["val"].device.type == "cuda"
         }
         if len(devices) > 1:
             listed = ", ".join(sorted(str(device) for device in devices))

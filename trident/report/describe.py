@@ -18,7 +18,9 @@ def describe_value(value: Any, depth: int = 0) -> str:
     if depth > 2:
         return type(value).__name__
     if isinstance(value, dict):
-        inner = ", ".join(f"{key!r}: {describe_value(item, depth + 1)}" for key, item in value.items())
+        inner = ", ".join(
+            f"{key!r}: {describe_value(item, depth + 1)}" for key, item in value.items()
+        )
         return f"{type(value).__name__}({{{inner}}})"
     if isinstance(value, (tuple, list)):
         inner = ", ".join(describe_value(item, depth + 1) for item in value)

@@ -1,0 +1,5 @@
+"""Compiles generated host programs and keeps the results on disk."""
+
+from trident.build.builder import build
+
+__all__ = ["build"]
