@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any, Literal
 import torch
 
 from trident import _C
-from trident.errors import TridentError, UnsupportedError
+from trident.errors import BuildError, TridentError, UnsupportedError
 from trident.kernels import NeedsTuning
 from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
+
+logger = logging.getLogger("trident")
 
 OnUnsupported = Literal["eager", "raise"]
 
@@ -65,15 +68,17 @@ class Optimizer:
             found, result = _C.run(self.scm, args, kwargs)
             if found:
                 return result
-            problem = self._compile(args, kwargs)
-        if problem is None:
-            found, result = _C.run(self.scm, args, kwargs)
-            if found:
-                return result
-            problem = UnsupportedError(
-                "the state that the call depends on changed while it was compiled"
-            )
-        return self._fall_back(problem, args, kwargs)
+            facts = _C.collect(self.scm, args, kwargs)
+            record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
+            problem = self._compile(args, kwargs, facts, record)
+            if problem is None:
+                found, result = _C.run(self.scm, args, kwargs)
+                if found:
+                    return result
+                problem = UnsupportedError(
+                    "the state that the call depends on changed while it was compiled"
+                )
+        return self._fall_back(problem, args, kwargs, facts, record)
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compiles what the call would need, without running it."""
@@ -81,29 +86,29 @@ class Optimizer:
             facts = _C.collect(self.scm, args, kwargs)
             if facts.unsupported is None and _C.find(self.scm, facts) is not None:
                 return
-            problem = self._compile(args, kwargs)
+            record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
+            problem = self._compile(args, kwargs, facts, record)
         if problem is not None:
-            if isinstance(problem, UnsupportedError) or self.on_unsupported == "raise":
+            if isinstance(problem, TridentError):
                 raise problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-        """Compiles a call and publishes the outcome; returns why it could not be compiled."""
-        facts = _C.collect(self.scm, args, kwargs)
-        record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
+    def _compile(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+        record: SpecializationRecord,
+    ) -> Exception | None:
+        """Compiles and publishes a call; returns why it could not be compiled."""
         if facts.unsupported is not None:
             return UnsupportedError(f"the call involves {facts.unsupported}")
         _thread.capturing = True
         try:
             self._check_gradients(facts)
             evicted = compile_call(self.scm, self.name, self.function, args, kwargs, facts, record)
-        except NeedsTuning as problem:
-            return problem  # one eager call tunes; the next one is captured
-        except UnsupportedError as problem:
-            record.reason, record.where = problem.reason, problem.where
-            self._publish_unsupported(facts, record)
-            return problem
         except Exception as problem:
+            logger.info("%s: not captured", self.name, exc_info=True)
             return problem
         finally:
             _thread.capturing = False
@@ -111,10 +116,14 @@ class Optimizer:
         self._note_eviction(evicted)
         return None
 
-    def _publish_unsupported(self, facts: _C.Facts, record: SpecializationRecord) -> None:
-        """Remembers that these facts are not supported, so that later calls go straight to eager."""
-        if self.on_unsupported == "raise":
+    def _remember_unsupported(
+        self, problem: Exception, facts: _C.Facts, record: SpecializationRecord
+    ) -> None:
+        """Publishes that these facts run eagerly, so that later calls go there at once."""
+        # What cannot be described has no key, and a kernel that this call tuned can be captured next.
+        if facts.unsupported is not None or isinstance(problem, NeedsTuning):
             return
+        record.reason, record.where = _explain(problem)
         evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], [], record)
         self.records.append(record)
         self._note_eviction(evicted)
@@ -126,11 +135,19 @@ class Optimizer:
                 "call it under torch.no_grad() or torch.inference_mode()"
             )
 
-    def _fall_back(self, problem: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.on_unsupported == "raise":
-            if isinstance(problem, TridentError):
-                _C.count(self.scm, "error")
-                raise problem
+    def _fall_back(
+        self,
+        problem: Exception,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+        record: SpecializationRecord,
+    ) -> Any:
+        tunes = isinstance(problem, NeedsTuning)  # this eager call is what makes the next one a hit
+        strict = self.on_unsupported == "raise" and not tunes
+        if isinstance(problem, BuildError) or (strict and isinstance(problem, TridentError)):
+            _C.count(self.scm, "error")
+            raise problem
         try:
             result = self.function(*args, **kwargs)
         except Exception:
@@ -138,17 +155,16 @@ class Optimizer:
                 self.scm, "error"
             )  # the user's own: eager raises it, so does the optimized call
             raise
+        if strict:
+            _C.count(self.scm, "error")
+            raise UnsupportedError(*_explain(problem)) from problem
         _C.count(self.scm, "fallback")
-        if self.on_unsupported == "raise":
-            raise UnsupportedError(f"the call could not be captured: {problem}") from problem
+        self._remember_unsupported(problem, facts, record)
         self._warn(problem)
         return result
 
     def _warn(self, problem: Exception) -> None:
-        if isinstance(problem, UnsupportedError):
-            reason, where = problem.reason, problem.where
-        else:
-            reason, where = f"capture failed with {type(problem).__name__}: {problem}", None
+        reason, where = _explain(problem)
         if (reason, where) in self._warned:
             return
         self._warned[reason, where] = None
@@ -177,6 +193,13 @@ class Optimizer:
         counters["specializations"] = sum(1 for _, _, compiled in entries if compiled)
         counters["driver"] = "cuda" if torch.cuda.is_available() else "cpu"
         return counters
+
+
+def _explain(problem: Exception) -> tuple[str, str | None]:
+    """Reason and place of a failed capture."""
+    if isinstance(problem, UnsupportedError):
+        return problem.reason, problem.where
+    return f"capture failed with {type(problem).__name__}: {problem}", None
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -85,6 +86,8 @@ void Program::resolve() {
 void Program::run(const trident_tensor* inputs, const int64_t* symbols,
                   std::vector<TensorRef>& outputs) {
   const at::AutoDispatchBelowAutograd below_autograd;
+  // The casts that autocast makes are part of the program.
+  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   if (device_.is_cpu()) return run_on_device(inputs, symbols, outputs);
   const c10::DeviceGuard guard(device_);
   run_on_device(inputs, symbols, outputs);

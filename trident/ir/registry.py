@@ -45,7 +45,8 @@ def _agrees(text: str, qualified: str) -> bool:
 
 def _representable(schema: Schema) -> bool:
     return all(
-        result.type.kind is Kind.TENSOR and not result.type.is_list for result in schema.results
+        result.type.kind in (Kind.TENSOR, Kind.INT, Kind.BOOL) and not result.type.is_list
+        for result in schema.results
     ) and not any(parameter.type.kind is Kind.OTHER for parameter in schema.parameters)
 
 
