@@ -65,14 +65,14 @@ class Optimizer:
             return self.function(*args, **kwargs)
         with _capture_lock:
             # Another thread may have compiled the same call while this one waited.
-            found, result = _C.run(self.scm, args, kwargs)
+            found, result = _C.run(self.scm, args, kwargs, compiled_now=False)
             if found:
                 return result
             facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
             if problem is None:
-                found, result = _C.run(self.scm, args, kwargs)
+                found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
                 if found:
                     return result
                 problem = UnsupportedError(

@@ -290,7 +290,8 @@ void bind_scm(py::module_& m) {
       "The record of the specialization that serves these facts, or None.");
   m.def(
       "run",
-      [](py::handle scm, const py::tuple& args, const py::dict& kwargs) -> py::object {
+      [](py::handle scm, const py::tuple& args, const py::dict& kwargs,
+         bool compiled_now) -> py::object {
         Module& module = module_of(scm);
         const Call call(args, kwargs);
         bool found = false;
@@ -304,13 +305,16 @@ void bind_scm(py::module_& m) {
           if (!specialization) return nullptr;
           found = true;
           return module.run(*specialization, facts, call.arguments.data(), call.num_positional,
-                            call.keyword_names());
+                            call.keyword_names(), compiled_now);
         });
         if (!result && PyErr_Occurred()) throw py::error_already_set();
         return py::make_tuple(found,
                               found ? py::reinterpret_steal<py::object>(result) : py::none());
       },
-      "Look up and run without going to the miss handler: (found, result).");
+      py::arg("scm"), py::arg("args"), py::arg("kwargs"), py::arg("compiled_now"),
+      "Look up and run without going to the miss handler: (found, result). The call counts as a "
+      "miss "
+      "where `compiled_now`, else as a hit.");
   m.def("add_root",
         [](py::handle scm, py::handle root) { module_of(scm).state().add_root(root.ptr()); });
   m.def("count", [](py::handle scm, const std::string& outcome) {

@@ -80,16 +80,18 @@ Specialization* Module::find(const CallFacts& facts) {
 }
 
 PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
-                      PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
+                      PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
+                      bool compiled_now) {
   const auto keep = specialization.shared_from_this();  // an eviction must not free it meanwhile
   if (!specialization.program) {
-    ++stats.fallbacks;
-    return PyObject_Vectorcall(eager_.get(), arguments, num_positional, keyword_names);
+    PyObject* result = PyObject_Vectorcall(eager_.get(), arguments, num_positional, keyword_names);
+    ++(result ? stats.fallbacks : stats.errors);
+    return result;
   }
   try {
     Ref result = specialization.run(facts);
-    ++stats.hits;
-    ++specialization.hits;
+    ++(compiled_now ? stats.misses : stats.hits);
+    specialization.hits += compiled_now ? 0 : 1;
     stats.launches += specialization.program->launches();
     stats.aten_typed += specialization.program->calls_typed();
     stats.aten_boxed += specialization.program->calls_boxed();
@@ -106,10 +108,9 @@ PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObje
     CallFacts facts;
     if (collect(arguments, num_positional, keyword_names, facts)) {
       if (Specialization* specialization = find(facts)) {
-        return run(*specialization, facts, arguments, num_positional, keyword_names);
+        return run(*specialization, facts, arguments, num_positional, keyword_names, false);
       }
     }
-    ++stats.misses;
     const PackedArguments packed(arguments, num_positional, keyword_names);
     return PyObject_CallFunctionObjArgs(miss_.get(), packed.positional.get(), packed.keywords.get(),
                                         nullptr);

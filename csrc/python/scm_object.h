@@ -9,6 +9,7 @@
 
 namespace trident::python {
 
+// Every call has one outcome: hit, miss (compiled, then run), fallback (ran eagerly) or error.
 struct Stats {
   uint64_t calls = 0;
   uint64_t hits = 0;
@@ -38,9 +39,10 @@ class Module {
 
   // The specialization for these facts, or nullptr.
   Specialization* find(const CallFacts& facts);
-  // Runs a specialization and counts the outcome; a new reference, or nullptr with an exception set.
+  // Runs a specialization and counts the outcome, a miss if this call had to compile it first. A new
+  // reference, or nullptr with an exception set.
   PyObject* run(Specialization& specialization, const CallFacts& facts, PyObject* const* arguments,
-                size_t num_positional, PyObject* keyword_names);
+                size_t num_positional, PyObject* keyword_names, bool compiled_now);
 
   std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
                                       std::shared_ptr<Specialization> specialization);
