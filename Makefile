@@ -48,9 +48,6 @@ endif
 export SKBUILD_BUILD_DIR := $(NATIVE)
 STAMPS := $(NATIVE).stamps
 
-SOURCES := CMakeLists.txt pyproject.toml \
-  $(shell find csrc third_party trident -type f -not -name '*.pyc' 2>/dev/null)
-
 .PHONY: help demo test bench build format lint ctest pytest clean distclean
 help:
 	@sed -n "3,12p" Makefile | sed 's/^# \{0,1\}//'
@@ -83,8 +80,11 @@ FORCE:
 
 # --- the package
 
+$(STAMPS)/sources: FORCE
+	@scripts/sources.sh $@
+
 build: $(STAMPS)/built
-$(STAMPS)/built: $(SOURCES) | $(STAMPS)/demo-ready
+$(STAMPS)/built: $(STAMPS)/sources | $(STAMPS)/demo-ready
 	$(call say,"Building and installing trident ($(JOBS) jobs)")
 	@$(PY) -m pip install -v --no-build-isolation --no-deps $(INSTALL) .
 	@touch $@

@@ -156,29 +156,49 @@ def worker_time(name: str, mode: str) -> None:
 
 @torch.no_grad()
 def generate(
-    call: Callable[..., Any], config: Any, count: int, after: Callable[[int], None]
-) -> list[int]:
-    """Greedy tokens after a fixed prompt of CONTEXT tokens; `after` is told how many there are."""
+    call: Callable[..., Any],
+    config: Any,
+    count: int,
+    forced: list[int] | None = None,
+    after: Callable[[int], None] = lambda _: None,
+) -> tuple[list[int], list[torch.Tensor]]:
+    """Tokens after a fixed prompt of CONTEXT tokens, and the logits that each was chosen from.
+
+    Each next input is the greedy choice, or comes from `forced`; `after` is told the step's number.
+    """
     from transformers import StaticCache
 
     cache = StaticCache(config=config, max_cache_len=SLOTS)
     ids = torch.randint(0, 1000, (1, CONTEXT), generator=torch.Generator().manual_seed(1)).cuda()
     positions = torch.arange(CONTEXT, device="cuda")[None]
     tokens: list[int] = []
+    logits: list[torch.Tensor] = []
     while len(tokens) < count:
         output = call(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
-        ids = output.logits[:, -1:].argmax(-1)
+        logits.append(output.logits[0, -1].clone())
+        tokens.append(int(logits[-1].argmax()))
+        step = len(tokens)
+        ids = torch.tensor([[tokens[-1] if forced is None else forced[step - 1]]], device="cuda")
         positions = positions[:, -1:] + 1
-        tokens.append(int(ids))
-        after(len(tokens))
-    return tokens
+        after(step)
+    return tokens, logits
+
+
+def first_difference(left: list[Any], right: list[Any]) -> int | None:
+    """The first position at which two runs differ, or None."""
+    for index, (a, b) in enumerate(zip(left, right, strict=True)):
+        if not (torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b):
+            return index
+    return None
 
 
 def worker_check(name: str, count: int) -> None:
+    """Greedy tokens, and logits over one forced sequence of tokens; eager twice, as the control."""
     import trident
 
     model: Any = build(name)
-    expected = generate(model, model.config, count, lambda _: None)
+    expected, logits = generate(model, model.config, count)
+    again, logits_again = generate(model, model.config, count, forced=expected)
     fast = trident.optimize(model)
     early: dict[str, Any] = {}
 
@@ -186,13 +206,17 @@ def worker_check(name: str, count: int) -> None:
         if number == 2:
             early.update(fast.stats())
 
-    actual = generate(fast, model.config, count, note)
+    actual, _ = generate(fast, model.config, count, after=note)
     stats = fast.stats()
+    _, logits_fast = generate(fast, model.config, count, forced=expected)
     common.emit(
         model=name,
         tokens=count,
         equal=actual == expected,
-        first_difference=next((i for i in range(count) if actual[i] != expected[i]), None),
+        first_difference=first_difference(actual, expected),
+        logits_difference=first_difference(logits_fast, logits),
+        eager_again=first_difference(again, expected),
+        eager_logits_again=first_difference(logits_again, logits),
         distinct=len(set(expected)),
         late_misses=stats["misses"] - early["misses"],
         late_fallbacks=stats["fallbacks"] - early["fallbacks"],
@@ -244,6 +268,13 @@ def print_check(results: list[dict[str, Any]]) -> bool:
             f"{'equal' if result['equal'] else 'DIFFER'}{difference}; after the first two tokens: "
             + ", ".join(f"{count} {key}" for key, count in late.items())
         )
+        for key, what in (
+            ("logits_difference", "Trident's logits against eager's, same inputs"),
+            ("eager_again", "eager's tokens against another eager run"),
+            ("eager_logits_again", "eager's logits against another eager run"),
+        ):
+            step = result[key]
+            print(f"  {what}: {'equal' if step is None else f'differ first at token {step}'}")
         print(f"  {result['stats']}")
     print("All equal." if good else "NOT all equal.")
     return good

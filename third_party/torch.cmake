@@ -1,7 +1,13 @@
 # The torch that is installed for the interpreter found above, as the interface target trident_torch.
-execute_process(
-  COMMAND ${Python_EXECUTABLE} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.__version__)"
-  OUTPUT_VARIABLE TRIDENT_TORCH_FACTS OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE TRIDENT_TORCH_STATUS ERROR_VARIABLE TRIDENT_TORCH_ERROR)
+# pip hides it from an isolated build by way of the environment (PYTHONPATH), which -I leaves aside.
+foreach(isolation "" -I)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} ${isolation} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.__version__)"
+    OUTPUT_VARIABLE TRIDENT_TORCH_FACTS OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE TRIDENT_TORCH_STATUS ERROR_VARIABLE TRIDENT_TORCH_ERROR)
+  if(NOT TRIDENT_TORCH_ERROR MATCHES "No module named 'torch'")
+    break()
+  endif()
+endforeach()
 if(NOT TRIDENT_TORCH_STATUS EQUAL 0)
   message(FATAL_ERROR "Trident builds against the installed PyTorch, and ${Python_EXECUTABLE} cannot import it. "
                       "Install it first (pip install 'torch>=2.11,<2.15') and build with "

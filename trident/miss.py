@@ -6,19 +6,23 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 from trident import _C
+from trident.capture.places import place_of
 from trident.errors import BuildError, TridentError, UnsupportedError
 from trident.kernels import NeedsTuning
+from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 
 logger = logging.getLogger("trident")
-
-OnUnsupported = Literal["eager", "raise"]
 
 # Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
 _capture_lock = threading.RLock()
@@ -37,22 +41,12 @@ class Optimizer:
     def __init__(
         self,
         function: Callable[..., Any],
-        *,
-        dynamic: Literal["auto"] | bool,
-        graphs: Literal["auto"] | bool,
-        on_unsupported: OnUnsupported,
-        max_specializations: int,
+        options: Options,
     ) -> None:
         self.function = function
         self.name = _name_of(function)
-        self.options = {
-            "dynamic": dynamic,
-            "graphs": graphs,
-            "on_unsupported": on_unsupported,
-            "max_specializations": max_specializations,
-        }
-        self.on_unsupported = on_unsupported
-        self.scm = _C.Scm(self.miss, function, max_specializations)
+        self.options = options
+        self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
         self.records: list[SpecializationRecord] = []
         self._warned: dict[tuple[str, str | None], None] = {}
@@ -120,7 +114,7 @@ class Optimizer:
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord
     ) -> None:
         """Publishes that these facts run eagerly, so that later calls go there at once."""
-        # What cannot be described has no key, and a kernel that this call tuned can be captured next.
+        # What cannot be described has no key, and what this call tuned can be captured next.
         if facts.unsupported is not None or isinstance(problem, NeedsTuning):
             return
         record.reason, record.where = _explain(problem)
@@ -144,7 +138,7 @@ class Optimizer:
         record: SpecializationRecord,
     ) -> Any:
         tunes = isinstance(problem, NeedsTuning)  # this eager call is what makes the next one a hit
-        strict = self.on_unsupported == "raise" and not tunes
+        strict = self.options["on_unsupported"] == "raise" and not tunes
         if isinstance(problem, BuildError) or (strict and isinstance(problem, TridentError)):
             _C.count(self.scm, "error")
             raise problem
@@ -199,7 +193,12 @@ def _explain(problem: Exception) -> tuple[str, str | None]:
     """Reason and place of a failed capture."""
     if isinstance(problem, UnsupportedError):
         return problem.reason, problem.where
-    return f"capture failed with {type(problem).__name__}: {problem}", None
+    place = place_of(problem)
+    if isinstance(problem, DataDependentOutputException):
+        return f"the call's Python code depends on the value of a tensor ({problem.func})", place
+    if isinstance(problem, DynamicOutputShapeException):
+        return f"a tensor's size depends on the values of another ({problem.func})", place
+    return f"capture failed with {type(problem).__name__}: {problem}", place
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 import torch
 
 from trident import _C
-from trident.miss import OnUnsupported, Optimizer
+from trident.miss import Optimizer
+from trident.options import OnUnsupported, Options, check_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,23 +27,25 @@ def optimize(
 ) -> F:
     """Returns `target` with its host work compiled into one native module.
 
-    The first call with a given kind of arguments is captured and compiled; later calls that match run
-    natively from entry to return. A module's result shares attributes, parameters and hooks with the
-    original, has the same type, `state_dict`, train and eval mode, and can be copied and pickled.
+    The first call with a given kind of arguments is captured and compiled; later calls that match
+    run natively from entry to return. A module's result shares attributes, parameters and hooks
+    with the original, has the same type, `state_dict`, train and eval mode, and can be copied and
+    pickled.
 
     Args:
         target: an `nn.Module` or a function.
-        dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True is
-            not supported yet.
-        graphs: ``"auto"`` and False: calls run in stream mode, kernel by kernel. True is not supported yet.
+        dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True
+            is not supported yet.
+        graphs: ``"auto"`` and False: calls run in stream mode, kernel by kernel. True is not
+            supported yet.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
             are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
-        max_specializations: how many specializations are kept; beyond that the one used longest ago is
-            dropped, with a warning.
+        max_specializations: how many specializations are kept; beyond that the one used longest
+            ago is dropped, with a warning.
 
     Returns:
-        For a module, an object of the module's type that shares its state; for a function, a callable.
-        Both have ``stats()`` (a dict: calls, hits, misses, fallbacks, errors, evictions,
+        For a module, an object of the module's type that shares its state; for a function, a
+        callable. Both have ``stats()`` (a dict: calls, hits, misses, fallbacks, errors, evictions,
         specializations, launches, aten_typed, aten_boxed, driver) and ``prepare(*args, **kwargs)``,
         which compiles what such a call needs without running it.
 
@@ -49,49 +53,28 @@ def optimize(
         TypeError: `target` is neither a module nor callable.
         ValueError: an option has a value that is not supported.
     """
-    _check_options(dynamic, graphs, on_unsupported, max_specializations)
+    options: Options = {
+        "dynamic": dynamic,
+        "graphs": graphs,
+        "on_unsupported": on_unsupported,
+        "max_specializations": max_specializations,
+    }
+    check_options(options)
     original = _original_of(target)
-    optimizer = Optimizer(
-        original,
-        dynamic=dynamic,
-        graphs=graphs,
-        on_unsupported=on_unsupported,
-        max_specializations=max_specializations,
-    )
-    if isinstance(original, torch.nn.Module):
-        return _optimized_module(original, optimizer)  # type: ignore[return-value]
-    return _optimized_function(original, optimizer)  # type: ignore[return-value]
+    optimizer = Optimizer(original, options)
+    make = _optimized_module if isinstance(original, torch.nn.Module) else _optimized_function
+    return cast(F, make(original, optimizer))
 
 
 @overload
 def jit(function: F) -> F: ...
 @overload
-def jit(**options: Any) -> Callable[[F], F]: ...
+def jit(**options: Unpack[Options]) -> Callable[[F], F]: ...
 def jit(function: Any = None, **options: Any) -> Any:
-    """`optimize` as a decorator of a function: ``@trident.jit`` or ``@trident.jit(on_unsupported="raise")``."""
+    """`optimize` as a decorator: ``@trident.jit`` or ``@trident.jit(on_unsupported="raise")``."""
     if function is None:
         return functools.partial(optimize, **options)
     return optimize(function, **options)
-
-
-def _check_options(
-    dynamic: object, graphs: object, on_unsupported: object, max_specializations: object
-) -> None:
-    if dynamic not in ("auto", False) or dynamic == 0 and dynamic is not False:
-        raise ValueError(
-            f"dynamic={dynamic!r} is not supported yet: every distinct shape gets a specialization "
-            'of its own. Use dynamic="auto" or False.'
-        )
-    if graphs not in ("auto", False):
-        raise ValueError(
-            f'graphs={graphs!r} is not supported yet: calls run in stream mode. Use graphs="auto" or False.'
-        )
-    if on_unsupported not in ("eager", "raise"):
-        raise ValueError(f'on_unsupported={on_unsupported!r}: use "eager" or "raise"')
-    if not isinstance(max_specializations, int) or isinstance(max_specializations, bool):
-        raise TypeError(f"max_specializations={max_specializations!r}: use an int")
-    if max_specializations < 1:
-        raise ValueError(f"max_specializations={max_specializations}: at least 1 is needed")
 
 
 def optimizer_of(optimized: Any) -> Optimizer:
@@ -171,7 +154,7 @@ def _optimized_module(module: torch.nn.Module, optimizer: Optimizer) -> torch.nn
     for name, method in (("stats", _stats), ("prepare", _prepare)):
         if not hasattr(module, name):
             members[name] = method
-    optimized_class = type(cls)(cls.__name__, (cls,), members)
+    optimized_class = types.new_class(cls.__name__, (cls,), None, lambda body: body.update(members))
     optimized: torch.nn.Module = object.__new__(optimized_class)
     object.__setattr__(optimized, "__dict__", module.__dict__)
     return optimized

@@ -102,7 +102,7 @@ def compile_call(
     except ValueError as error:
         raise UnsupportedError(str(error)) from error
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
-    return evicted  # type: ignore[no-any-return]
+    return evicted
 
 
 def _choose_kernels(

@@ -11,9 +11,11 @@ foreach(section IN LISTS TRIDENT_ATEN_SECTIONS)
   list(APPEND TRIDENT_ATEN_SOURCES ${TRIDENT_ATEN_OUTPUT}/${section}.cpp)
 endforeach()
 
+get_filename_component(TRIDENT_TORCH_SITE ${TRIDENT_TORCH_DIR} DIRECTORY)
 add_custom_command(
   OUTPUT ${TRIDENT_ATEN_SOURCES}
-  COMMAND ${Python_EXECUTABLE} -B ${TRIDENT_ATEN_DIR}/generate.py
+  COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONSAFEPATH TRIDENT_TORCH_SITE=${TRIDENT_TORCH_SITE}
+    ${Python_EXECUTABLE} -B ${TRIDENT_ATEN_DIR}/generate.py
     --operators ${TRIDENT_ATEN_DIR}/operators.txt
     --torch-dir ${TRIDENT_TORCH_DIR}
     --output ${TRIDENT_ATEN_OUTPUT}

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import pathlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
+
+# torchgen lies beside torch, which an isolated build hides.
+if "TRIDENT_TORCH_SITE" in os.environ:
+    sys.path.append(os.environ["TRIDENT_TORCH_SITE"])
 
 try:
     import torchgen

@@ -109,6 +109,7 @@ void Reads::add_type(PyTypeObject* type) {
 
 bool Reads::describe(Walk& walk, Watch& watch) const {
   Walker walker(walk, &watch);
+  walker.keep_functions_closed();
   for (const Read& read : reads_) {
     PyObject* value = nullptr;
     if (read.name) {

@@ -134,7 +134,8 @@ bool Walker::visit_slow(PyObject* object) {
     return fail(std::string("an object of type ") + type->tp_name +
                 ", whose state cannot be read or guarded");
   }
-  if (info.shape == Shape::kIdentity) {
+  if (info.shape == Shape::kIdentity ||
+      (functions_closed_ && info.shape == Shape::kFunction)) {
     append_identity(object);
     return true;
   }

@@ -34,6 +34,9 @@ class Walker {
   // `watch`, where given, records what must stay unchanged for the words to stay valid.
   explicit Walker(Walk& walk, Watch* watch = nullptr) : walk_(walk), watch_(watch) {}
 
+  // Guards functions by identity alone: for code whose own reads are recorded one by one.
+  void keep_functions_closed() { functions_closed_ = true; }
+
   // Appends the facts of `object`. False if it cannot be described (walk.unsupported says why).
   bool visit(PyObject* object);
 
@@ -56,6 +59,7 @@ class Walker {
   std::unordered_map<PyObject*, uint32_t> met_;            // containers
   std::unordered_map<const void*, uint32_t> met_tensors_;  // TensorImpl
   uint32_t depth_ = 0;
+  bool functions_closed_ = false;
 };
 
 // The globals that `function` and the functions nested in it name and that hold state: containers,

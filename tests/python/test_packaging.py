@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import re
@@ -121,6 +122,30 @@ def test_environment_check_names_an_unsupported_torch(tmp_path: pathlib.Path) ->
     assert done.returncode == 1
     expected = "torch 2.9.1 is not supported (needs >= 2.11, < 2.15). Run: pip install 'torch"
     assert expected in done.stderr
+
+
+def test_isolated_build_finds_the_installed_torch(tmp_path: pathlib.Path) -> None:
+    # As pip isolates: a sitecustomize on PYTHONPATH drops the folders of what is installed.
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in ("pybind11", "yaml", "_yaml", "typing_extensions"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        origin = pathlib.Path(spec.origin)
+        origin = origin.parent if origin.name == "__init__.py" else origin
+        (packages / origin.name).symlink_to(origin)
+    (packages / "sitecustomize.py").write_text(
+        "import sys\nsys.path = [p for p in sys.path if not p.endswith('-packages')]\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(packages)}
+    build = tmp_path / "build"
+    for command in (
+        ["cmake", "-G", "Ninja", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}"],
+        ["cmake", "--build", build, "--target", "aten/typed_ops.cpp"],
+    ):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (build / "aten" / "typed_ops.cpp").stat().st_size > 0
 
 
 @pytest.mark.parametrize(

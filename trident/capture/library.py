@@ -9,12 +9,18 @@ import sysconfig
 from typing import Any
 
 
+def _holds_installed_packages(path: str) -> bool:
+    """Whether pip installed into a folder of the search path, such as by ``--target``."""
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(path or "."))
+    except OSError:
+        return False
+
+
 def _library_folders() -> tuple[str, ...]:
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += site.getsitepackages() if hasattr(site, "getsitepackages") else []
-    folders += [
-        path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")
-    ]
+    folders += [path for path in sys.path if _holds_installed_packages(path)]
     for package in ("torch", "triton", "numpy"):
         module = sys.modules.get(package)
         if module is not None and module.__file__:

@@ -8,11 +8,28 @@ import types
 from typing import Any
 
 import torch
+import triton
 
 _MACHINERY = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (torch.__file__, os.path.dirname(__file__))
+    for path in (torch.__file__, triton.__file__, os.path.dirname(__file__))
 )
+
+
+def _is_machinery(path: str) -> bool:
+    return path.startswith((*_MACHINERY, "<"))
+
+
+def place_of(error: BaseException) -> str | None:
+    """``file.py:line`` of the innermost line outside of the machinery that led to an error."""
+    place = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        path = traceback.tb_frame.f_code.co_filename
+        if not _is_machinery(path):
+            place = f"{path}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
 
 
 class Places:
@@ -31,7 +48,7 @@ class Places:
         place = ""
         while frame is not None:
             code = frame.f_code
-            if not place and not code.co_filename.startswith((*_MACHINERY, "<")):
+            if not place and not _is_machinery(code.co_filename):
                 place = f"{code.co_filename}:{frame.f_lineno}"
             if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
                 path = self._modules.get(id(frame.f_locals.get("self")))

@@ -34,14 +34,14 @@ class Capture:
 
     Attributes:
         name: of the optimized callable.
-        graph: placeholders in the order of ``inputs``, then operators in program order; the output node
-            holds a flat tuple of tensor nodes. Tensor nodes carry ``meta["val"]`` (a FakeTensor) and
-            ``meta["where"]``, a pair of module path and ``file.py:line``.
+        graph: placeholders in the order of ``inputs``, then operators in program order; the output
+            node holds a flat tuple of tensor nodes. Tensor nodes carry ``meta["val"]`` (a
+            FakeTensor) and ``meta["where"]``, a pair of module path and ``file.py:line``.
         inputs: one entry per placeholder.
         constants: real tensors that ``get_attr`` nodes name.
         launches: what ``torch.ops.trident.launch(tensors, index)`` nodes point to.
         device: where launches run and intermediates live.
-        nodes: the template of the result and of the effects' values (see `trident.capture.template`).
+        nodes: the template of the result and of the effects' values (`trident.capture.template`).
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
         reads: what the code that ran read from outside of its arguments and attributes.

@@ -120,7 +120,7 @@ class Shadow:
         if all(new is old for new, old in zip(items, obj, strict=True)):
             return obj
         base = tuple if isinstance(obj, tuple) else frozenset
-        clone = base.__new__(type(obj), items)  # type: ignore[type-var]
+        clone = base.__new__(type(obj), items)
         for name, value in attributes_of(obj).items():
             attributes_of(clone)[name] = self.clone(value)
         return clone
@@ -285,7 +285,7 @@ def _cell_contents(function: types.FunctionType) -> list[Any]:
     return contents
 
 
-def _dict_base(cls: type) -> type:
+def _dict_base(cls: type) -> type[dict[Any, Any]]:
     """The builtin dictionary type that instances of `cls` are made of."""
     return next(
         base

@@ -1,7 +1,7 @@
 """Templates: how the native code rebuilds a call's result, and the values of its effects.
 
-A template is a list of nodes ``(kind, payload, children, attributes)`` in which children come before
-parents; csrc/python/template.h reads it.
+A template is a list of nodes ``(kind, payload, children, attributes)`` in which children come
+before parents; csrc/python/template.h reads it.
 """
 
 from __future__ import annotations
@@ -170,5 +170,5 @@ class TemplateBuilder:
 
 
 def _plain_object(cls: type) -> bool:
-    """Whether instances hold nothing but attributes: every base is a class statement or `object`."""
+    """Whether instances hold only attributes: every base is a class statement or `object`."""
     return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)

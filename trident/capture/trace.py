@@ -97,6 +97,7 @@ class TracedCall:
             raise UnsupportedError(*refusal)
         if error is not None:
             raise error
+        assert graph_module is not None  # the other outcome
         graph = graph_module.graph
         constants = self._constants(graph_module)
         inputs = self._inputs(graph)
@@ -114,7 +115,7 @@ class TracedCall:
         )
 
     def _run(self, *fakes: torch.Tensor) -> list[torch.Tensor]:
-        """The function under `make_fx`: the call over shadow objects; returns the output tensors."""
+        """The call over shadow objects, for `make_fx`; returns the output tensors."""
         shadow = Shadow(self._tensors, list(fakes), self._containers)
         function = shadow.clone(self._function)
         args = tuple(shadow.clone(value) for value in self._args)
@@ -160,7 +161,7 @@ class TracedCall:
                 node.meta["where"] = self._places.current()
             return node
 
-        graph.create_node = create
+        vars(graph)["create_node"] = create
 
     def _launch(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
@@ -179,7 +180,7 @@ class TracedCall:
     def _note_address(self, tensor: torch.Tensor, fake: torch.Tensor) -> None:
         if tensor.numel() == 0:
             return
-        start = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+        start = tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
         self._addresses[fake.untyped_storage()._cdata] = start % 16
 
     def _address_mod_16(self, tensor: torch.Tensor) -> int:

@@ -16,7 +16,8 @@ def explain(optimized: Any) -> str:
         optimized: what `trident.optimize` returned.
 
     Returns:
-        A text: one paragraph per specialization with its arguments, kernels, operators, memory and hits.
+        A text: one paragraph per specialization with its arguments, kernels, operators, memory and
+        hits.
 
     Raises:
         TypeError: `optimized` does not come from `trident.optimize`.
@@ -24,8 +25,9 @@ def explain(optimized: Any) -> str:
     optimizer = optimizer_of(optimized)
     stats = optimizer.stats()
     lines = [
-        f"{optimizer.name}: {stats['calls']} calls, {stats['hits']} hits, {stats['misses']} misses, "
-        f"{stats['fallbacks']} fallbacks, {stats['errors']} errors; driver {stats['driver']}"
+        f"{optimizer.name}: {stats['calls']} calls, {stats['hits']} hits, "
+        f"{stats['misses']} misses, {stats['fallbacks']} fallbacks, {stats['errors']} errors; "
+        f"driver {stats['driver']}"
     ]
     entries = sorted(_C.entries(optimizer.scm), key=lambda entry: entry[0].index)
     for record, hits, compiled in entries:

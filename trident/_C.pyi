@@ -1,0 +1,175 @@
+"""Types of the native module; its sources are csrc/python/bind_*.cpp."""
+
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Literal, TypeVar, final
+
+import torch
+
+from trident.capture.reads import Read
+from trident.capture.template import Node
+from trident.ir.registry import TypedTable
+from trident.pipeline import SpecializationRecord
+
+Result = TypeVar("Result")
+
+# --- bind_aten.cpp
+
+def typed_ops() -> TypedTable:
+    """Typed operators of this build: overload name to schema, shim for the CPU, shim for CUDA."""
+
+# --- bind_driver.cpp
+
+@final
+class Kernel:
+    """One compiled variant of a Triton kernel."""
+
+    @staticmethod
+    def cuda(
+        cubin: bytes,
+        name: str,
+        *,
+        label: str,
+        params: Sequence[str],
+        shared: int,
+        num_warps: int,
+        num_ctas: int,
+        cluster: Sequence[int],
+        launch_pdl: bool,
+        cooperative: bool,
+        global_scratch_size: int,
+        global_scratch_align: int,
+        profile_scratch_size: int,
+        profile_scratch_align: int,
+    ) -> Kernel: ...
+    @staticmethod
+    def interpreted(
+        run: Callable[[tuple[int, int, int], Sequence[int | bool | float]], object],
+        *,
+        label: str,
+        params: Sequence[str],
+    ) -> Kernel: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def params(self) -> list[str]: ...
+    @property
+    def driver(self) -> Literal["cuda", "cpu"]: ...
+
+def cuda_available() -> bool:
+    """Whether the CUDA driver can be loaded and sees a device."""
+
+# --- bind_host.cpp
+
+@final
+class Program:
+    """A loaded host program."""
+
+    @staticmethod
+    def load(path: str, kernels: Sequence[Kernel]) -> Program: ...
+    def run(
+        self, inputs: Sequence[torch.Tensor], symbols: Sequence[int] = ...
+    ) -> list[torch.Tensor]: ...
+    def guard(self, symbols: Sequence[int]) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_inputs(self) -> int: ...
+    @property
+    def num_outputs(self) -> int: ...
+    @property
+    def num_symbols(self) -> int: ...
+    @property
+    def launches(self) -> int: ...
+    @property
+    def calls_typed(self) -> int: ...
+    @property
+    def calls_boxed(self) -> int: ...
+    @property
+    def arena_bytes(self) -> int: ...
+
+def release_arenas() -> None:
+    """Gives the memory of idle arenas back to PyTorch's allocator."""
+
+def idle_arena_bytes() -> int:
+    """Bytes that arenas hold between calls."""
+
+# --- bind_scm.cpp
+
+@final
+class Scm:
+    """The Specialization Cache Module: the callable that a call enters once."""
+
+    def __new__(
+        cls,
+        miss: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+        eager: Callable[..., Any],
+        max_specializations: int,
+    ) -> Scm: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+@final
+class ModuleEntry:
+    """An `Scm` as the ``__call__`` of a class: the first argument is the instance."""
+
+    def __new__(cls, scm: Scm, /) -> ModuleEntry: ...
+    def __call__(self, instance: object, /, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = ..., /) -> Any: ...
+
+@final
+class Facts:
+    """What one call shows: tensors and containers, those of the arguments first."""
+
+    @property
+    def unsupported(self) -> str | None: ...
+    @property
+    def tensors(self) -> list[torch.Tensor]: ...
+    @property
+    def num_argument_tensors(self) -> int: ...
+    @property
+    def containers(self) -> list[Any]: ...
+    @property
+    def words(self) -> list[int]: ...
+    @property
+    def state_words(self) -> list[int]: ...
+
+def collect(scm: Scm, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Facts: ...
+def publish(
+    scm: Scm,
+    facts: Facts,
+    program: Program | None,
+    inputs: Sequence[int],
+    constants: list[torch.Tensor],
+    nodes: list[Node],
+    result_node: int,
+    effects: list[tuple[int, int, Any, int]],
+    reads: list[Read],
+    info: SpecializationRecord,
+) -> SpecializationRecord | None:
+    """Publishes a specialization, or without a program that these facts run eagerly.
+
+    Returns:
+        The record of what had to make room, or None.
+    """
+
+def find(scm: Scm, facts: Facts) -> SpecializationRecord | None: ...
+def run(
+    scm: Scm, args: tuple[Any, ...], kwargs: dict[str, Any], compiled_now: bool
+) -> tuple[bool, Any]: ...
+def add_root(scm: Scm, root: object, /) -> None: ...
+def count(scm: Scm, outcome: Literal["fallback", "error"], /) -> None: ...
+def stats(scm: Scm, /) -> dict[str, int]: ...
+def entries(scm: Scm, /) -> list[tuple[SpecializationRecord, int, bool]]:
+    """Record, hits, and whether it is compiled, of each entry."""
+
+def record(
+    body: Callable[[], Result], refused: dict[Any, str]
+) -> tuple[
+    Result | None,
+    BaseException | None,
+    list[tuple[CodeType, dict[str, Any]]],
+    tuple[str, str] | None,
+]: ...
+def register_identity_type(cls: type, /) -> None: ...
+def stateful_globals(function: FunctionType, /) -> list[tuple[str, Any]]: ...
+def set_library_predicate(predicate: Callable[[dict[str, Any]], bool], /) -> None: ...

@@ -1,0 +1,43 @@
+"""The options of `trident.optimize`, and which values of them are supported."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+OnUnsupported = Literal["eager", "raise"]
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `trident.optimize`, described there; any may be left out."""
+
+    dynamic: Literal["auto"] | bool
+    graphs: Literal["auto"] | bool
+    on_unsupported: OnUnsupported
+    max_specializations: int
+
+
+def check_options(options: Options) -> None:
+    """Refuses what is not supported; all options must be there.
+
+    Raises:
+        TypeError: ``max_specializations`` is not an int.
+        ValueError: an option has a value that is not supported.
+    """
+    dynamic, graphs = options["dynamic"], options["graphs"]
+    if dynamic != "auto" and dynamic is not False:
+        raise ValueError(
+            f"dynamic={dynamic!r} is not supported yet: every distinct shape gets a specialization "
+            'of its own. Use dynamic="auto" or False.'
+        )
+    if graphs != "auto" and graphs is not False:
+        raise ValueError(
+            f"graphs={graphs!r} is not supported yet: calls run in stream mode. "
+            'Use graphs="auto" or False.'
+        )
+    if options["on_unsupported"] not in ("eager", "raise"):
+        raise ValueError(f'on_unsupported={options["on_unsupported"]!r}: use "eager" or "raise"')
+    limit = options["max_specializations"]
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise TypeError(f"max_specializations={limit!r}: use an int")
+    if limit < 1:
+        raise ValueError(f"max_specializations={limit}: at least 1 is needed")
