@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 from trident import _C
 from trident.capture.places import place_of
 from trident.errors import BuildError, TridentError, UnsupportedError
+from trident.graphs import HITS_BEFORE_CAPTURE, capture_graph
 from trident.kernels import NeedsTuning
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
@@ -48,6 +49,8 @@ class Optimizer:
         self.options = options
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
+        if options["graphs"] is True:
+            _C.use_graphs(self.scm, capture_graph, HITS_BEFORE_CAPTURE)
         self.records: list[SpecializationRecord] = []
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False

@@ -33,6 +33,13 @@ class SpecializationRecord:
         reason: why the call is not supported; None for a compiled one.
         where: the user's line for the reason.
         source: path of the loaded library; its C++ text lies beside it.
+        operators: operator calls per run.
+        arena_bytes: planned memory.
+        argument_inputs: inputs of the program that are arguments of the call, by position.
+        written_inputs: inputs that the program may write.
+        graph_obstacle: why the program cannot become a CUDA graph, or None.
+        graph: what became of capturing it, in words.
+        cuda_graph: the captured graph, kept alive here.
     """
 
     index: int
@@ -44,6 +51,11 @@ class SpecializationRecord:
     source: str = ""
     operators: int = 0
     arena_bytes: int = 0
+    argument_inputs: frozenset[int] = frozenset()
+    written_inputs: frozenset[int] = frozenset()
+    graph_obstacle: str | None = None
+    graph: str | None = None
+    cuda_graph: torch.cuda.CUDAGraph | None = None
 
 
 @dataclasses.dataclass
@@ -85,6 +97,13 @@ def compile_call(
     record.source = str(library)
     record.operators = generated.calls_typed + generated.calls_boxed
     record.arena_bytes = generated.arena_bytes
+    record.argument_inputs = frozenset(
+        position
+        for position, entry in enumerate(capture.inputs)
+        if entry.index < facts.num_argument_tensors
+    )
+    record.written_inputs = frozenset(generated.written_inputs)
+    record.graph_obstacle = generated.graph_obstacle
     record.seconds = time.perf_counter() - started
     try:
         evicted = _C.publish(

@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import time
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
+from trident.capture.hidden import refuse_hidden_access
+from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
-from trident.capture.reads import collect_reads
 from trident.capture.result import Capture, Input
-from trident.capture.shadow import Shadow
+from trident.capture.rules import RandomState, call_rules
+from trident.capture.shadow import Shadow, user_attributes
 from trident.capture.template import TemplateBuilder
 from trident.errors import TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
-from trident.kernels import LaunchRequest, record_launch, route_launches
-
-
-def _refused_calls() -> dict[Any, str]:
-    """Builtin functions whose effect or result a trace would freeze, when user code calls them."""
-    output = "the call prints or reads: {} has an effect outside of its tensors"
-    clock = (
-        "the call asks for the time or a random number of Python: {} gives another result each time"
-    )
-    calls: dict[Any, str] = {
-        function: output.format(name)
-        for name, function in (("print", print), ("open", open), ("input", input))
-    }
-    for function in (time.time, time.perf_counter, time.monotonic, time.sleep, time.time_ns):
-        calls[function] = clock.format(f"time.{function.__name__}")
-    generator = random.Random
-    for name in ("random", "getrandbits"):
-        calls[getattr(random, name)] = clock.format(f"random.{name}")
-        calls[getattr(generator(), name)] = clock.format(f"random.{name}")
-    for name in ("rand", "randn", "random", "randint", "normal", "uniform"):
-        calls[getattr(numpy.random, name)] = clock.format(f"numpy.random.{name}")
-    return calls
-
-
-_REFUSED = _refused_calls()
+from trident.kernels import LaunchRequest, captured_globals, record_launch, route_launches
 
 
 class TracedCall:
@@ -86,6 +62,9 @@ class TracedCall:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
+        observer = self._observer = Observer(self._containers)
+        rules = {**call_rules(), None: observer.enter}
+        random_state = RandomState()
         with _grad_mode_of_caller(), self._mode:
             fakes = [self._mode.from_tensor(t, static_shapes=True) for t in self._tensors]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
@@ -93,10 +72,19 @@ class TracedCall:
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
-            outcome = _C.record(lambda: traced(*fakes), _REFUSED)
+            try:
+                with _no_garbage_collection():
+                    outcome = _C.record(lambda: traced(*fakes), rules)
+            finally:
+                observer.restore()
+                used_random_numbers = random_state.restore()
         graph_module, error, executed, refusal = outcome
         if refusal is not None:
             raise UnsupportedError(*refusal)
+        if observer.problem is not None:
+            raise observer.problem
+        if used_random_numbers is not None:
+            raise UnsupportedError(used_random_numbers)
         if error is not None:
             raise error
         assert graph_module is not None  # the other outcome
@@ -113,13 +101,13 @@ class TracedCall:
             nodes=self._template.nodes,
             result_node=self._result_node,
             effects=self._effects,
-            reads=collect_reads(executed, self._namespaces),
+            reads=self._reads(executed),
         )
 
     def _run(self, *fakes: torch.Tensor) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
         shadow = Shadow(self._tensors, list(fakes), self._containers)
-        self._namespaces = shadow.namespaces
+        self._observer.shadow = shadow
         function = shadow.clone(self._function)
         args = tuple(shadow.clone(value) for value in self._args)
         kwargs = {name: shadow.clone(value) for name, value in self._kwargs.items()}
@@ -129,7 +117,7 @@ class TracedCall:
             else {}
         )
         self._annotate_nodes()
-        with _unseen_trace(), route_launches(self._launch):
+        with _unseen_trace(), refuse_hidden_access(), route_launches(self._launch):
             result = function(*args, **kwargs)
         template = TemplateBuilder(shadow)
         self._result_node = template.add(result, "the result")
@@ -148,9 +136,19 @@ class TracedCall:
         for tensor in template.outputs:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError("the call returns a tensor that it did not compute")
-            if tensor.requires_grad:
-                raise UnsupportedError("the call returns a tensor that requires grad")
+            if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
+                raise UnsupportedError("the call returns a new parameter or records gradients")
+            if user_attributes(tensor):
+                raise UnsupportedError("the call puts an attribute on a tensor that it returns")
         return template.outputs
+
+    def _reads(self, executed: list[Any]) -> list[Any]:
+        """What the call depends on besides its arguments and state."""
+        changed = [self._containers[index] for _, index, _, _ in self._effects]
+        for request in self._launches:
+            for name, namespace, _ in captured_globals(request.kernel):
+                self._observer.add_read(namespace, name)
+        return self._observer.finish(changed, executed)
 
     def _annotate_nodes(self) -> None:
         """Notes on each node of the trace where it comes from."""
@@ -262,6 +260,18 @@ def _unseen_trace() -> Iterator[None]:
             yield
     finally:
         module._is_make_fx_tracing = asked
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """What a collection runs, callbacks and finalizers, is no part of the call it falls into."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
