@@ -75,6 +75,13 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
       walk.words.push_back(tagged(Tag::kSameTensor, i << 32 | position));
     }
   }
+  // The same of objects: `cache is self.cache`.
+  for (size_t i = 0; i < walk.containers.size(); ++i) {
+    const size_t position = state_.container_position_of(walk.containers[i]);
+    if (position != guards::State::kNotState) {
+      walk.words.push_back(tagged(Tag::kReference, i << 32 | position));
+    }
+  }
   return true;
 }
 

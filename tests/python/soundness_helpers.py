@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,14 +36,7 @@ def describe(value: Any) -> Any:
         return type(value).__name__, [describe(item) for item in value]
     if type(value).__repr__ is object.__repr__:  # its address would differ
         return type(value).__name__, describe(getattr(value, "__dict__", None))
-    return type(value).__name__, repr(value)
-
-
-@dataclasses.dataclass
-class Step:
-    """The outcomes of the calls after one change: letters of hit, miss, fallback, error."""
-
-    outcomes: str
+    return type(value).__name__, re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 _LETTERS = {"hits": "h", "misses": "m", "fallbacks": "f", "errors": "e"}

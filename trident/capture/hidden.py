@@ -1,7 +1,9 @@
 """What code can ask of a tensor, or do to it, that leaves no trace in the graph.
 
 A storage's offset or a version counter would be frozen into the program, an assignment to ``.data`` lost.
-While a call is captured, fake tensors refuse these to all but PyTorch's own code.
+While a call is captured, fake tensors refuse these to all but PyTorch's own code. What is refused, and what
+only a trace cannot do, such as branching on a value, is remembered: the user's code may catch the
+exception and go on, on a way that eager would not take.
 """
 
 from __future__ import annotations
@@ -10,18 +12,26 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import triton
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trident.errors import UnsupportedError
 
 _METHODS = (
     *("data_ptr", "storage_offset", "untyped_storage", "storage", "_typed_storage", "_is_view"),
-    *("is_pinned", "is_shared", "share_memory_", "__repr__", "__reduce_ex__"),
+    *("is_pinned", "is_shared", "share_memory_", "__repr__", "__format__", "__reduce_ex__"),
+    *("numpy", "__array__", "__dlpack__"),
     *(
         "requires_grad_",
         "retain_grad",
@@ -40,7 +50,7 @@ _MACHINERY = tuple(
 
 
 class _Active(threading.local):
-    capturing = False
+    problems: list[Exception] | None = None  # of the capture that runs in this thread
 
 
 _active = _Active()
@@ -48,13 +58,42 @@ _active = _Active()
 
 def _check(name: str, verb: str) -> None:
     """Refuses where the caller's caller is not part of PyTorch, Triton or Trident."""
-    if not _active.capturing:
+    if _active.problems is None:
         return
     frame = sys._getframe(2)
     path = frame.f_code.co_filename
     if path.startswith((*_MACHINERY, "<")):
         return
-    raise UnsupportedError(f"the call {verb} Tensor.{name}", f"{path}:{frame.f_lineno}")
+    error = UnsupportedError(f"the call {verb} Tensor.{name}", f"{path}:{frame.f_lineno}")
+    _active.problems.append(error)
+    raise error
+
+
+class _Watch(TorchDispatchMode):
+    """Remembers the operators that fail under a trace and would not in eager."""
+
+    def __init__(self, problems: list[Exception]) -> None:
+        super().__init__()
+        self._problems = problems
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            tags = getattr(func, "tags", ())
+            if (
+                isinstance(error, _ONLY_TRACING)
+                or torch.Tag.data_dependent_output in tags
+                or torch.Tag.dynamic_output_shape in tags
+            ):
+                self._problems.append(error)
+            raise
 
 
 def _method(name: str) -> Any:
@@ -83,9 +122,22 @@ def _property(name: str, read: bool, write: bool) -> property:
     return property(get, set_)
 
 
+_ONLY_TRACING = (
+    UnsupportedError,
+    NotImplementedError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+
 @contextlib.contextmanager
-def refuse_hidden_access() -> Iterator[None]:
+def refuse_hidden_access() -> Iterator[list[Exception]]:
     """Makes the fake tensors of this thread refuse what a trace cannot see. One capture at a time.
+
+    Yields:
+        A list that receives what was refused.
 
     Raises, at the access:
         UnsupportedError: with the attribute and the user's line.
@@ -96,11 +148,13 @@ def refuse_hidden_access() -> Iterator[None]:
     before = {name: vars(FakeTensor).get(name) for name in replaced}
     for name, value in replaced.items():
         setattr(FakeTensor, name, value)
-    _active.capturing = True
+    problems: list[Exception] = []
+    _active.problems = problems
     try:
-        yield
+        with _Watch(problems):
+            yield problems
     finally:
-        _active.capturing = False
+        _active.problems = None
         for name, value in before.items():
             if value is None:
                 delattr(FakeTensor, name)

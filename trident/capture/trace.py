@@ -117,8 +117,14 @@ class TracedCall:
             else {}
         )
         self._annotate_nodes()
-        with _unseen_trace(), refuse_hidden_access(), route_launches(self._launch):
+        with (
+            _unseen_trace(),
+            refuse_hidden_access() as problems,
+            route_launches(self._launch),
+        ):
             result = function(*args, **kwargs)
+        if problems:
+            raise problems[0]  # the user's code caught it
         template = TemplateBuilder(shadow)
         self._result_node = template.add(result, "the result")
         self._effects = []
