@@ -17,7 +17,11 @@ from torch._subclasses.fake_tensor import (
 from trident import _C
 from trident.capture.places import place_of
 from trident.errors import BuildError, TridentError, UnsupportedError
-from trident.graphs import HITS_BEFORE_CAPTURE, capture_graph
+from trident.graphs import (
+    HITS_BEFORE_AUTOMATIC_CAPTURE,
+    HITS_BEFORE_CAPTURE,
+    capture_graph,
+)
 from trident.kernels import NeedsTuning
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
@@ -49,8 +53,11 @@ class Optimizer:
         self.options = options
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
-        if options["graphs"] is True:
-            _C.use_graphs(self.scm, capture_graph, HITS_BEFORE_CAPTURE)
+        if options["graphs"]:
+            hits = (
+                HITS_BEFORE_CAPTURE if options["graphs"] is True else HITS_BEFORE_AUTOMATIC_CAPTURE
+            )
+            _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
