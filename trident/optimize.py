@@ -36,10 +36,10 @@ def optimize(
         target: an `nn.Module` or a function.
         dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True
             is not supported yet.
-        graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA graph,
-            which later calls replay if their large and written inputs lie at the same addresses
-            (small inputs are copied; outputs are always fresh); True: the same after fewer hits;
-            False: calls run kernel by kernel.
+        graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
+            graph, which later calls replay if large and written inputs lie at the same
+            addresses (small inputs are copied; outputs always fresh); True: the same after fewer
+            hits; False: calls run kernel by kernel.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
             are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
         max_specializations: how many specializations are kept; beyond that the one used longest

@@ -95,10 +95,10 @@ int Recorder::on_call(PyFrameObject* frame) {
   if (observer_ && !is_library(globals.get())) {
     PyObject* function = function_of(frame);
     // One function object per code is enough, but for what each has of its own.
-    const bool own = function && (PyFunction_GET_CLOSURE(function) ||
-                                  PyFunction_GET_DEFAULTS(function) ||
-                                  PyFunction_GET_KW_DEFAULTS(function) ||
-                                  reinterpret_cast<PyFunctionObject*>(function)->func_dict);
+    const bool own =
+        function && (PyFunction_GET_CLOSURE(function) || PyFunction_GET_DEFAULTS(function) ||
+                     PyFunction_GET_KW_DEFAULTS(function) ||
+                     reinterpret_cast<PyFunctionObject*>(function)->func_dict);
     if (is_new || (own && !seen_functions_.count(function))) {
       if (function && seen_functions_.insert(function).second) {
         functions_.push_back(Ref::borrow(function));

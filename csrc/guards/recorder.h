@@ -47,8 +47,8 @@ class Recorder {
   std::unordered_set<PyObject*> seen_;
   std::vector<ExecutedCode> executed_;
   std::unordered_set<PyObject*> seen_functions_;
-  std::vector<Ref> functions_;  // keeps the addresses in seen_functions_ meaningful
-  std::unordered_map<void*, Rule> refused_;           // by C function
+  std::vector<Ref> functions_;               // keeps the addresses in seen_functions_ meaningful
+  std::unordered_map<void*, Rule> refused_;  // by C function
   std::unordered_map<PyObject*, Rule> refused_code_;  // by code object
   Ref observer_;
   std::string refusal_;

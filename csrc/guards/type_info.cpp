@@ -40,10 +40,11 @@ bool is_identity_type(PyTypeObject* type) {
     if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(registered.get()))) return true;
   }
   return type == &PyModule_Type || type == &PyProperty_Type || type == &PyStaticMethod_Type ||
-         type == &PyClassMethod_Type || type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
-         type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
-         type == &PyClassMethodDescr_Type || type == &PyEllipsis_Type || type == &THPDtypeType ||
-         type == &THPLayoutType || type == &THPMemoryFormatType || type == &PyCode_Type;
+         type == &PyClassMethod_Type || type == &PyWrapperDescr_Type ||
+         type == &PyMethodDescr_Type || type == &PyGetSetDescr_Type ||
+         type == &PyMemberDescr_Type || type == &PyClassMethodDescr_Type ||
+         type == &PyEllipsis_Type || type == &THPDtypeType || type == &THPLayoutType ||
+         type == &THPMemoryFormatType || type == &PyCode_Type;
 }
 
 // The innermost base that is not a class statement: it decides what C state instances hold.
@@ -155,7 +156,8 @@ TypeInfo classify(PyTypeObject* type) {
   }
   static PyTypeObject* defaultdict = import_type("collections", "defaultdict");
   if (PyType_IsSubtype(type, defaultdict)) {
-    if (type != defaultdict && !(is_class_statement(type) && collect_slots(type, &info))) return info;
+    if (type != defaultdict && !(is_class_statement(type) && collect_slots(type, &info)))
+      return info;
     add_member(defaultdict, "default_factory", &info);
     info.shape = Shape::kDict;
     return info;

@@ -9,8 +9,8 @@ namespace trident::guards {
 
 enum class Shape {
   kUnsupported,  // nothing sound can be said about such an object
-  kIdentity,  // a leaf, the same object every time: modules, kernels, enum members
-  kInt,       // int and subclasses
+  kIdentity,     // a leaf, the same object every time: modules, kernels, enum members
+  kInt,          // int and subclasses
   kFloat,
   kComplex,
   kString,

@@ -1,4 +1,4 @@
-"""Changes to a module between two calls: attributes, weights, submodules, hooks, methods, classes."""
+"""Changes to a module between two calls: attributes, weights, submodules, hooks, methods."""
 
 from __future__ import annotations
 

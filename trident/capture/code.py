@@ -17,12 +17,12 @@ class CodeFacts:
 
     Attributes:
         globals: names looked up in the module's globals or the builtins.
-        attributes: names looked up on objects, and constant strings that could be given to `getattr`.
+        attributes: names looked up on objects, and constant strings that `getattr` could get.
         stores: names assigned on objects.
         imports: ``(name, level)`` of import statements.
         assigned_global: a global variable that the code assigns, or None.
         compares_identity: whether an ``is`` compares with something else than None.
-        compares_class: whether the code may compare the class of a tensor: ``type(x) is torch.Tensor``.
+        compares_class: whether the code may compare a tensor's class: ``type(x) is torch.Tensor``.
     """
 
     globals: tuple[str, ...]

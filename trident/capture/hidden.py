@@ -1,9 +1,9 @@
 """What code can ask of a tensor, or do to it, that leaves no trace in the graph.
 
-A storage's offset or a version counter would be frozen into the program, an assignment to ``.data`` lost.
-While a call is captured, fake tensors refuse these to all but PyTorch's own code. What is refused, and what
-only a trace cannot do, such as branching on a value, is remembered: the user's code may catch the
-exception and go on, on a way that eager would not take.
+A storage's offset or a version counter would be frozen into the program, an assignment to ``.data``
+lost. While a call is captured, fake tensors refuse these to all but PyTorch's own code. What is
+refused, and what only a trace cannot do, such as branching on a value, is remembered: the user's
+code may catch the exception and go on, on a way that eager would not take.
 """
 
 from __future__ import annotations

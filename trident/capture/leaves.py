@@ -1,4 +1,4 @@
-"""Python objects that code uses but does not read: guarded by identity, never cloned or compared."""
+"""Objects that code uses but does not read: guarded by identity, never cloned or compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows a trace: which of the user's functions run, and what they read outside of their arguments."""
+"""Follows a trace: which of the user's functions run, and what they read besides arguments."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Observer:
         """Called by the native recorder before a function of the user's runs for the first time.
 
         Raises:
-            UnsupportedError: where the function does what cannot be replayed; `problem` keeps it, for
-                the case that the user's code catches it.
+            UnsupportedError: where the function does what cannot be replayed; `problem` keeps it,
+                for the case that the user's code catches it.
         """
         try:
             self._enter(function, code, namespace)
@@ -104,8 +104,8 @@ class Observer:
             )
         if facts.compares_class:
             raise UnsupportedError(
-                f"{code.co_qualname} asks for the class of a tensor, which differs while the call is "
-                "captured; use isinstance",
+                f"{code.co_qualname} asks for the class of a tensor, which differs while the call "
+                "is captured; use isinstance",
                 place,
             )
         self._save_namespace(namespace)

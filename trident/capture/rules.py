@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import io
 import logging
 import os
 import random
-import sys
 import time
 import warnings
 from typing import Any
@@ -37,7 +37,7 @@ def _make_rules() -> dict[Any, Any]:
     }
     rules[warnings.warn] = output.format("warnings.warn")
     rules[logging.Logger._log] = output.format("logging")
-    rules[type(sys.__stdout__).write] = output.format("write")
+    rules[io.TextIOWrapper.write] = output.format("write")
     for name in ("id", "globals"):
         rules[getattr(builtins, name)] = inside.format(name)
     for name in ("time", "perf_counter", "monotonic", "sleep", "process_time", "thread_time"):
@@ -70,7 +70,7 @@ class RandomState:
         self._numpy = _numpy_state()
 
     def restore(self) -> str | None:
-        """Puts the generators back; returns why the call is not supported if the trace used them."""
+        """Puts the generators back; returns why the call is unsupported if the trace used them."""
         reason = None
         if random.getstate() != self._python:
             random.setstate(self._python)
@@ -82,5 +82,6 @@ class RandomState:
 
 
 def _numpy_state() -> tuple[Any, ...]:
-    name, keys, *rest = numpy.random.get_state(legacy=True)
+    state: Any = numpy.random.get_state(legacy=True)
+    name, keys, *rest = state
     return (name, tuple(keys.tolist()), *rest)

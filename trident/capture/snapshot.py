@@ -1,7 +1,7 @@
 """Objects that a trace reaches but does not clone: what they held before, and whether that changed.
 
-Globals, closure variables and class attributes are the user's own objects, also during a trace. Code
-that changes them cannot be captured; what it changed is put back, so that eager starts from there.
+Globals, closure variables and class attributes are the user's own objects, also during a trace.
+Code that changes them cannot be captured; what it changed is put back, so that eager starts there.
 """
 
 from __future__ import annotations
