@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 
 from trident import _C
 from trident.capture.places import place_of
+from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
 from trident.errors import BuildError, TridentError, UnsupportedError
 from trident.kernels import NeedsTuning
 from trident.options import Options
@@ -23,6 +24,11 @@ from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 
 logger = logging.getLogger("trident")
+
+# How often leaving the same sizes open is tried in vain.
+_MAX_FAILURES = 2
+
+_NOT_COMPILED = object()
 
 # Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
 _capture_lock = threading.RLock()
@@ -49,6 +55,8 @@ class Optimizer:
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
         self.records: list[SpecializationRecord] = []
+        # How often sizes could not be left open, by number and positions of the words.
+        self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
 
@@ -100,7 +108,11 @@ class Optimizer:
         _thread.capturing = True
         try:
             self._check_gradients(facts)
-            evicted = compile_call(self.scm, self.name, self.function, args, kwargs, facts, record)
+            evicted = self._compile_varying(args, kwargs, facts, record)
+            if evicted is _NOT_COMPILED:
+                evicted = compile_call(
+                    self.scm, self.name, self.function, args, kwargs, facts, record
+                )
         except Exception as problem:
             logger.info("%s: not captured", self.name, exc_info=True)
             return problem
@@ -109,6 +121,53 @@ class Optimizer:
         self.records.append(record)
         self._note_eviction(evicted)
         return None
+
+    def _compile_varying(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+        record: SpecializationRecord,
+    ) -> Any:
+        """Compiles a call with sizes left open, where that is asked for and can be done.
+
+        Returns what `compile_call` returns, or `_NOT_COMPILED`.
+        """
+        symbolic = self._symbolic_words(facts)
+        if symbolic is None:
+            return _NOT_COMPILED
+        kind = (len(facts.words), symbolic.positions)
+        if self._fixed.get(kind, 0) >= _MAX_FAILURES:
+            return _NOT_COMPILED
+        try:
+            return compile_call(
+                self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
+            )
+        except NeedsTuning:
+            raise
+        except Exception as problem:
+            # What is in the way may be no more than the size's not being a number.
+            self._fixed[kind] = self._fixed.get(kind, 0) + 1
+            logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
+            return _NOT_COMPILED
+
+    def _symbolic_words(self, facts: _C.Facts) -> SymbolicWords | None:
+        """The words of a call to leave open: all, or the fewest that make it like another one."""
+        dynamic = self.options["dynamic"]
+        if dynamic is False:
+            return None
+        if dynamic is True:
+            return all_soft_words(facts)
+        found = [
+            differing_words(facts, record.words)
+            for record in self.records
+            if record.words is not None
+        ]
+        return min(
+            (each for each in found if each is not None),
+            key=lambda each: len(each.words),
+            default=None,
+        )
 
     def _remember_unsupported(
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord

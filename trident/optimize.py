@@ -34,8 +34,10 @@ def optimize(
 
     Args:
         target: an `nn.Module` or a function.
-        dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True
-            is not supported yet.
+        dynamic: which sizes of arguments a specialization leaves open. ``"auto"``: those, and the
+            int arguments, in which a call was seen to differ from an earlier one; True: all that
+            are neither 0 nor 1, from the first call on; False: none, so that every distinct shape
+            gets a specialization of its own.
         graphs: ``"auto"`` and False: calls run in stream mode, kernel by kernel. True is not
             supported yet.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they

@@ -44,16 +44,17 @@ Ref Specialization::run(const CallFacts& facts) const {
     for (const size_t index : *used) containers[index] = Ref::borrow(facts.container(index));
   }
 
+  const std::vector<int64_t> sizes = symbols(facts.arguments.words);
   std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
   {
     const ReleaseInterpreter release;
-    program->run(raw.data(), nullptr, produced);
+    program->run(raw.data(), sizes.data(), produced);
   }
   std::vector<at::Tensor> outputs;
   outputs.reserve(produced.size());
   for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
 
-  const Sources sources{tensors, containers, outputs};
+  const Sources sources{tensors, containers, outputs, sizes};
   const std::vector<Ref> built = result.build(sources);
   effects.apply(sources, built);
   return built.at(result_node);

@@ -32,6 +32,9 @@ class Specialization : public scm::Entry {
  public:
   // Without a program the entry stands for a call that is known to be unsupported.
   std::shared_ptr<host::Program> program;
+  // Positions of the words that the program takes as symbols, ascending; empty where every size is
+  // fixed.
+  std::vector<uint32_t> symbolic;
   std::vector<size_t> inputs;         // the program's inputs, as indexes of the call's tensors
   std::vector<at::Tensor> constants;  // further inputs
   Template result;
@@ -41,11 +44,24 @@ class Specialization : public scm::Entry {
   guards::Ref info;                     // the Python record that describes it
   std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
-  bool accepts(scm::Words words) override { return reads.unchanged(); }
+  bool accepts(scm::Words words) override {
+    if (!symbolic.empty() && !program->guard(symbols(words).data())) return false;
+    return reads.unchanged();
+  }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return, and released while the program runs.
   guards::Ref run(const CallFacts& facts) const;
+
+ private:
+  std::vector<int64_t> symbols(scm::Words words) const {
+    std::vector<int64_t> values;
+    values.reserve(symbolic.size());
+    for (const uint32_t position : symbolic) {
+      values.push_back(static_cast<int64_t>(words[position]));
+    }
+    return values;
+  }
 };
 
 }  // namespace trident::python

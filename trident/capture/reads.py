@@ -52,7 +52,8 @@ _MACHINERY = (
 )
 
 
-def _is_machinery(namespace: dict[str, Any]) -> bool:
+def is_machinery(namespace: dict[str, Any]) -> bool:
+    """Whether code with these globals belongs to the trace rather than to the call."""
     name = namespace.get("__name__") or ""
     return name.startswith(_MACHINERY)
 
@@ -74,7 +75,7 @@ def collect_reads(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> 
     reads: dict[tuple[int, Any], Read] = {}
     with_closure: list[types.CodeType] = []
     for code, namespace in executed:
-        if _is_machinery(namespace):
+        if is_machinery(namespace):
             continue
         user = not is_library_globals(namespace)
         if user:
@@ -107,7 +108,7 @@ def _read_names(
         reads[id(namespace), name] = (namespace, name, user)
         if isinstance(value, types.ModuleType):
             inner = vars(value)
-            if id(inner) not in visited and not _is_machinery(inner):
+            if id(inner) not in visited and not is_machinery(inner):
                 _read_names(names, inner, not is_library_globals(inner), reads, visited)
         elif isinstance(value, type) and user:
             _read_class(value, reads)

@@ -16,7 +16,7 @@ from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
-from trident.ir import passes
+from trident.ir import expressions, passes
 from trident.ir.importer import import_capture
 from trident.ir.launch import LaunchVariant
 from trident.ir.program import read_program
@@ -40,6 +40,8 @@ class GeneratedProgram:
         kernels: the kernel of each launch, in program order.
         arena_bytes: planned memory.
         mlir: the module after dead code elimination, for debugging.
+        symbols: what each symbol is, in words.
+        guards: the conditions on the symbols, as in the source.
     """
 
     name: str
@@ -53,6 +55,8 @@ class GeneratedProgram:
     kernels: list[int]
     arena_bytes: int
     mlir: str
+    symbols: list[str] = dataclasses.field(default_factory=list)
+    guards: list[str] = dataclasses.field(default_factory=list)
 
 
 def generate(
@@ -79,7 +83,10 @@ def generate(
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
         launches = Launches(scope, variants)
-        source = write_unit(program, host, scope, typed, boxed, launches)
+        guards, words = [], []
+        if capture.symbols is not None:
+            guards, words = capture.symbols.guards(), capture.symbols.describe()
+        source = write_unit(program, host, scope, typed, boxed, launches, guards, words)
     return GeneratedProgram(
         name=capture.name,
         source=source,
@@ -92,6 +99,8 @@ def generate(
         kernels=launches.kernels,
         arena_bytes=program.arena_bytes,
         mlir=str(imported.module),
+        symbols=words,
+        guards=[expressions.condition(each) for each in guards],
     )
 
 
