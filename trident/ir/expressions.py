@@ -102,36 +102,56 @@ def is_static(size: Size) -> bool:
     return isinstance(size, int)
 
 
-def text(size: Size) -> str:
+def text(size: Size, divisors: set[str] | None = None) -> str:
     """The spelling of a size.
+
+    Args:
+        size: an int or an expression.
+        divisors: receives the spellings of divisors that may not be positive, where the caller sees
+            to that.
 
     Raises:
         UnsupportedError: for an expression that integers cannot express, or that may divide by 0.
     """
     if isinstance(size, int):
         return str(size)
-    return _Speller().sum(size)
+    return _Speller(divisors).sum(size)
 
 
 def condition(expression: sympy.Basic) -> str:
-    """The spelling of a guard, as a C++ condition. Raises UnsupportedError as `text` does."""
+    """The spelling of a guard, as a C++ condition: false, too, where it would divide by 0.
+
+    Raises:
+        UnsupportedError: for a condition that integers cannot express.
+    """
+    divisors: set[str] = set()
+    spelled = _condition(expression, divisors)
+    if not divisors:
+        return spelled
+    return " && ".join([*(f"{each} > 0" for each in sorted(divisors, key=len)), f"({spelled})"])
+
+
+def _condition(expression: sympy.Basic, divisors: set[str]) -> str:
     if expression in (sympy.true, sympy.false):
         return "true" if expression == sympy.true else "false"
     if isinstance(expression, sympy.Not):
-        return f"!({condition(expression.args[0])})"
+        return f"!({_condition(expression.args[0], divisors)})"
     if isinstance(expression, (sympy.And, sympy.Or)):
         word = " && " if isinstance(expression, sympy.And) else " || "
         ordered = sorted(expression.args, key=sympy.default_sort_key)
-        return word.join(f"({condition(each)})" for each in ordered)
+        return word.join(f"({_condition(each, divisors)})" for each in ordered)
     for kind, word in _COMPARISONS.items():
         if isinstance(expression, kind):
             left, right = expression.args
-            return f"{text(known(left))} {word} {text(known(right))}"
+            return f"{text(known(left), divisors)} {word} {text(known(right), divisors)}"
     raise UnsupportedError(f"the condition {expression} on sizes is not supported")
 
 
 class _Speller:
     """Writes expressions; `sum`, `product` and `atom` bind ever more tightly."""
+
+    def __init__(self, divisors: set[str] | None) -> None:
+        self._divisors = divisors
 
     def sum(self, expression: sympy.Expr) -> str:
         if not isinstance(expression, sympy.Add):
@@ -195,9 +215,14 @@ class _Speller:
 
     def _division(self, name: str, arguments: tuple[Any, ...]) -> str:
         number, divisor = arguments
+        spelled = self.sum(divisor)
         if not divisor.is_positive:
-            raise UnsupportedError(f"a size is divided by {divisor}, which may be zero or negative")
-        return f"{name}({self.sum(number)}, {self.sum(divisor)})"
+            if self._divisors is None:
+                raise UnsupportedError(
+                    f"a size is divided by {divisor}, which may be zero or negative"
+                )
+            self._divisors.add(spelled)
+        return f"{name}({self.sum(number)}, {spelled})"
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
