@@ -67,7 +67,7 @@ class _ChosenLaunch:
 
     kernel: int
     params: list[Any]
-    grid: tuple[Size, Size, Size]
+    grid: tuple[Size, ...]
 
 
 @dataclasses.dataclass
@@ -166,7 +166,7 @@ def _choose_kernels(
         _ChosenLaunch(
             order[variant.key],
             [_with_expression(param, capture) for param in variant.params],
-            (capture.size(request.grid[0]), capture.size(request.grid[1]), capture.size(request.grid[2])),
+            tuple(capture.size(extent) for extent in request.grid),
         )
         for variant, request in zip(variants, capture.launches, strict=True)
     ]

@@ -26,11 +26,9 @@ _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 
 
 def _isinstance_of_int(value: Any, classes: Any) -> bool:
-    if _isinstance(value, classes):
-        return True
     if type(value) is torch.SymInt and not _called_by_machinery():
         return _isinstance(0, classes)
-    return False
+    return _isinstance(value, classes)
 
 
 def _called_by_machinery() -> bool:
@@ -44,8 +42,10 @@ def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def symbolic_ints_pass_for_ints() -> Iterator[None]:
-    """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton, and turning
-    one into text there raises UnsupportedError."""
+    """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton.
+
+    Turning one into text there raises UnsupportedError.
+    """
     represent = torch.SymInt.__repr__
 
     def refuse(self: torch.SymInt) -> str:
@@ -53,7 +53,7 @@ def symbolic_ints_pass_for_ints() -> Iterator[None]:
             raise UnsupportedError("the call turns a size that varies into text")
         return represent(self)
 
-    builtins.isinstance = _isinstance_of_int  # type: ignore[assignment]
+    builtins.isinstance = _isinstance_of_int
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
     try:
         yield

@@ -6,7 +6,7 @@ import dis
 import functools
 import gc
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trident.capture.library import is_library_file, is_library_globals
@@ -66,8 +66,16 @@ def _writes_globals(code: types.CodeType) -> str | None:
     return None
 
 
-def collect_reads(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> list[Read]:
+def collect_reads(
+    executed: Iterable[tuple[types.CodeType, dict[str, Any]]],
+    shadow_namespaces: Mapping[int, tuple[dict[str, Any], dict[str, Any], frozenset[str]]],
+) -> list[Read]:
     """The globals, closure cells and classes that executed code depends on.
+
+    Args:
+        executed: code objects with the globals they ran with.
+        shadow_namespaces: `Shadow.namespaces`; what a cloned function read stands for a read of the
+            original's globals, and the names replaced in the clone are part of the walked state.
 
     Raises:
         UnsupportedError: where user code assigns a global.
@@ -77,6 +85,10 @@ def collect_reads(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> 
     for code, namespace in executed:
         if is_machinery(namespace):
             continue
+        names = code.co_names
+        if id(namespace) in shadow_namespaces:
+            _, namespace, replaced = shadow_namespaces[id(namespace)]
+            names = tuple(name for name in names if name not in replaced)
         user = not is_library_globals(namespace)
         if user:
             name = _writes_globals(code)
@@ -87,7 +99,7 @@ def collect_reads(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> 
                 )
             if code.co_freevars:
                 with_closure.append(code)
-        _read_names(code.co_names, namespace, user, reads, set())
+        _read_names(names, namespace, user, reads, set())
     _read_closures(with_closure, reads)
     return list(reads.values())
 

@@ -47,8 +47,8 @@ class Capture:
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
         reads: what the code that ran read from outside of its arguments and attributes.
-        symbols: of a symbolic capture. Sizes, strides, offsets and integer arguments in ``graph`` may
-            be SymInts, and nodes that compute them have no other meaning; grids and integer
+        symbols: of a symbolic capture. Sizes, strides, offsets and integer arguments in ``graph``
+            may be SymInts, and nodes that compute them have no other meaning; grids and integer
             arguments of ``launches`` may be, too.
     """
 
@@ -66,4 +66,6 @@ class Capture:
 
     def size(self, value: Any) -> Size:
         """A size, stride or integer of the trace, over the program's symbols."""
-        return value if type(value) is int or self.symbols is None else self.symbols.expression(value)
+        return (
+            value if type(value) is int or self.symbols is None else self.symbols.expression(value)
+        )

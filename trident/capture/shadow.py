@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -84,17 +85,29 @@ class Shadow:
         self._stateful: dict[int, bool] = {}
         self.container_of: dict[int, int] = {}  # id of a clone -> index of the original
         self.tensor_of = {id(fake): index for index, fake in enumerate(fakes)}
+        # Globals of cloned functions: id -> (the clone's, the original's, names that differ).
+        self.namespaces: dict[int, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {}
 
     def clone(self, obj: Any) -> Any:
         """The shadow of `obj`; leaves stand for themselves."""
         known = self._clones.get(id(obj), _ABSENT)
         if known is not _ABSENT:
             return known
+        if type(obj) is weakref.ref:
+            return self._clone_weak_reference(obj)
         if id(obj) not in self._containers:
             return obj
         clone = self._clone_container(obj)
         self._clones[id(obj)] = clone
         self.container_of.setdefault(id(clone), self._containers[id(obj)])
+        self._keep.append(clone)
+        return clone
+
+    def _clone_weak_reference(self, reference: weakref.ref[Any]) -> weakref.ref[Any]:
+        """A weak reference to the shadow of its target (recurrent layers keep such to weights)."""
+        target = reference()
+        clone = reference if target is None else weakref.ref(self.clone(target))
+        self._clones[id(reference)] = clone
         self._keep.append(clone)
         return clone
 
@@ -169,7 +182,14 @@ class Shadow:
         from trident import _C
 
         replaced = {name: self.clone(value) for name, value in _C.stateful_globals(function)}
-        namespace = {**function.__globals__, **replaced} if replaced else function.__globals__
+        namespace = function.__globals__
+        if replaced:
+            namespace = {**function.__globals__, **replaced}
+            self.namespaces[id(namespace)] = (
+                namespace,
+                function.__globals__,
+                frozenset(replaced),
+            )
         cells = tuple(types.CellType() for _ in function.__closure__ or ())
         clone = types.FunctionType(
             function.__code__, namespace, function.__name__, function.__defaults__, cells or None

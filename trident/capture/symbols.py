@@ -21,7 +21,9 @@ from trident import _C
 from trident.errors import UnsupportedError
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
 
-_SIZE, _STRIDE, _ARGUMENT = range(3)  # kinds of soft words, as csrc/python/bind_scm.cpp numbers them
+_SIZE, _STRIDE, _ARGUMENT = range(
+    3
+)  # kinds of soft words, as csrc/python/bind_scm.cpp numbers them
 
 SoftWord = tuple[int, int, int, int]
 
@@ -131,9 +133,7 @@ class Symbols:
         """
         tensor = self._tensors[index]
         self._check(index, tensor)
-        sizes = [
-            self._word(_SIZE, index, axis, size) for axis, size in enumerate(tensor.shape)
-        ]
+        sizes = [self._word(_SIZE, index, axis, size) for axis, size in enumerate(tensor.shape)]
         strides = self._strides(index, tensor, sizes)
         offset = int(tensor.storage_offset())
         fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
 from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
@@ -88,13 +89,13 @@ class TracedCall:
         self._addresses: dict[int, int] = {}  # id of a fake's storage -> address modulo 16
 
     def capture(self) -> Capture:
-        """Traces the call.
+        """Traces the call in the caller's grad mode.
 
         Raises:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
-        with torch.no_grad(), _no_inference_mode(), self._mode:
+        with _grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
                 self._note_address(tensor, fake)
@@ -125,7 +126,7 @@ class TracedCall:
             nodes=self._template.nodes,
             result_node=self._result_node,
             effects=self._effects,
-            reads=collect_reads(executed),
+            reads=collect_reads(executed, self._namespaces),
             symbols=self._symbols,
         )
 
@@ -150,6 +151,7 @@ class TracedCall:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
         fakes = list(values[: len(self._tensors)])
         shadow = Shadow(self._tensors, fakes, self._containers)
+        self._namespaces = shadow.namespaces
         function = shadow.clone(self._function)
         given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
         for index, number in zip(self._numbers, values[len(self._tensors) :], strict=True):
@@ -162,7 +164,7 @@ class TracedCall:
             else {}
         )
         self._annotate_nodes()
-        with route_launches(self._launch):
+        with _unseen_trace(), route_launches(self._launch):
             result = function(*args, **kwargs)
         template = TemplateBuilder(shadow, self._symbols)
         self._result_node = template.add(result, "the result")
@@ -181,6 +183,8 @@ class TracedCall:
         for tensor in template.outputs:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError("the call returns a tensor that it did not compute")
+            if tensor.requires_grad:
+                raise UnsupportedError("the call returns a tensor that requires grad")
         return template.outputs
 
     def _annotate_nodes(self) -> None:
@@ -282,5 +286,29 @@ class TracedCall:
         return devices.pop() if devices else torch.device("cpu")
 
 
-def _no_inference_mode() -> Any:
-    return torch.inference_mode(mode=False)
+@contextlib.contextmanager
+def _unseen_trace() -> Iterator[None]:
+    """Keeps PyTorch's own Python code from taking other paths than in eager because it is traced.
+
+    `make_fx` pushes a function mode for annotations that Trident does not use, which makes
+    `has_torch_function` true; attention modules ask whether `make_fx` runs.
+    """
+    module = torch.nn.modules.activation
+    asked = module._is_make_fx_tracing
+    module._is_make_fx_tracing = lambda: False
+    try:
+        with _pop_mode_temporarily():
+            yield
+    finally:
+        module._is_make_fx_tracing = asked
+
+
+@contextlib.contextmanager
+def _grad_mode_of_caller() -> Iterator[None]:
+    """Leaves inference mode, whose tensors cannot be traced, and keeps the caller's grad mode.
+
+    Leaving inference mode turns gradients on, which would make PyTorch choose other operators.
+    """
+    enabled = torch.is_grad_enabled()
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(enabled):
+        yield

@@ -166,8 +166,8 @@ class TypedCalls:
             before.append(varying_array(local_name(parameter), parameter, operand))
             return [local_name(parameter), count]
         if parameter.type.kind is Kind.FLOAT:
-            return [self._scope.constants.doubles(operand), count]  # type: ignore[arg-type]
-        return [self._scope.constants.ints(operand), count]  # type: ignore[arg-type]
+            return [self._scope.constants.doubles(operand), count]
+        return [self._scope.constants.ints(operand), count]
 
     def _results(self, call: Call, before: list[str]) -> list[str]:
         schema = call.schema
@@ -193,7 +193,7 @@ def varying_array(name: str, parameter: Parameter, operands: list[Operand]) -> s
     """A local array of integers of which some vary."""
     if parameter.type.kind is not Kind.INT:
         raise UnsupportedError(f"parameter {parameter.name} is given integers that vary")
-    return integer_array(name, operands)  # type: ignore[arg-type]
+    return integer_array(name, operands)
 
 
 def integer_array(name: str, values: Sequence[Size]) -> str:

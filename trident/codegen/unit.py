@@ -100,7 +100,9 @@ def count_calls(host: HostProgram, typed: bool) -> int:
 
 def _guard(guards: Sequence[sympy.Basic], symbols: Sequence[str]) -> str:
     """The function that tells whether the program serves these symbols."""
-    described = "".join(f"// symbols[{i}]: {names.comment(text)}\n" for i, text in enumerate(symbols))
+    described = "".join(
+        f"// symbols[{i}]: {names.comment(text)}\n" for i, text in enumerate(symbols)
+    )
     lines = [f"  if (!({expressions.condition(each)})) return 0;" for each in guards]
     defined = symbols_in("\n".join(lines), "symbols")
     unused = "" if defined else "  (void)symbols;\n"

@@ -54,9 +54,7 @@ def read_sizes(attribute: ir.Attribute) -> tuple[Size, ...]:
     """What `sizes` wrote."""
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return tuple(ir.DenseI64ArrayAttr(attribute))
-    return tuple(
-        expressions.parse(ir.StringAttr(each).value) for each in ir.ArrayAttr(attribute)
-    )
+    return tuple(expressions.parse(ir.StringAttr(each).value) for each in ir.ArrayAttr(attribute))
 
 
 def geometry(

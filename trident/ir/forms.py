@@ -110,7 +110,8 @@ def functional_form(operation: Operation) -> Call:
         for position, (parameter, argument) in enumerate(
             zip(schema.parameters, operation.arguments, strict=True)
         )
-        if parameter.type.kind is Kind.TENSOR and isinstance(argument, (bool, int, float, sympy.Expr))
+        if parameter.type.kind is Kind.TENSOR
+        and isinstance(argument, (bool, int, float, sympy.Expr))
     )
     if not numbers:
         return Call(schema, list(operation.arguments))

@@ -311,10 +311,7 @@ class _NodeImporter(GraphNodeImporter):
                 return self._literals.make_list(elements, parameter.type, loc)
             return self._number(value, parameter.type.kind, loc)
         if parameter.type.is_list and isinstance(argument, (list, tuple)):
-            elements = [
-                self._element(each, parameter.type.kind, loc)
-                for each in argument
-            ]
+            elements = [self._element(each, parameter.type.kind, loc) for each in argument]
             return self._literals.make_list(elements, parameter.type, loc)
         if parameter.type.is_list and argument is not None:
             if parameter.length is None:

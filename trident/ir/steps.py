@@ -50,16 +50,7 @@ class OutputRef:
 
 Place: TypeAlias = Slot | InputRef
 Operand: TypeAlias = (
-    Slot
-    | InputRef
-    | None
-    | bool
-    | int
-    | float
-    | str
-    | torch.device
-    | sympy.Expr
-    | list["Operand"]
+    Slot | InputRef | None | bool | int | float | str | torch.device | sympy.Expr | list["Operand"]
 )
 
 

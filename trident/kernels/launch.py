@@ -154,9 +154,7 @@ class _Recorder:
         if isinstance(value, TensorWrapper):
             return self._tensor(name, value.base, value.dtype)
         if isinstance(value, tuple):
-            items = [
-                self.replace(f"{name}[{i}]", item, parameter) for i, item in enumerate(value)
-            ]
+            items = [self.replace(f"{name}[{i}]", item, parameter) for i, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         self.check(name, value)
         return value
@@ -202,7 +200,9 @@ def _symbolic(value: torch.SymInt, parameter: Any) -> int | SymbolicInt:
 
 
 def _hint(value: torch.SymInt) -> int:
-    return int(value.node.hint)
+    hint = value.node.hint
+    assert isinstance(hint, int), "every symbol of a capture has a value"
+    return hint
 
 
 def _known(value: Any) -> Any:

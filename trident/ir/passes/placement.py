@@ -136,9 +136,7 @@ class Placement:
 
 def relative(value: Value, base: Value) -> Layout:
     """The value's layout with its offset counted from the base's first element."""
-    return dataclasses.replace(
-        value.layout, offset=known(value.layout.offset - base.layout.offset)
-    )
+    return dataclasses.replace(value.layout, offset=known(value.layout.offset - base.layout.offset))
 
 
 def eager_base(value: Value, nearest: Value) -> Value:
