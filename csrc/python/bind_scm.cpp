@@ -215,8 +215,7 @@ py::list soft_words(const Facts& facts) {
   for (size_t i = 0; i < walk.tensors.size() && i < walk.tensor_words.size(); ++i) {
     const auto rank = static_cast<size_t>(THPVariable_Unpack(walk.tensors[i]).dim());
     for (size_t word = 0; word < 2 * rank; ++word) {
-      list.append(
-          py::make_tuple(walk.tensor_words[i] + 1 + word, word / rank, i, word % rank));
+      list.append(py::make_tuple(walk.tensor_words[i] + 1 + word, word / rank, i, word % rank));
     }
   }
   std::vector<py::handle> arguments(facts.positional.begin(), facts.positional.end());

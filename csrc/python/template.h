@@ -22,7 +22,17 @@ struct Sources {
 // two parents name is one object, built once per call.
 class Template {
  public:
-  enum class Kind { kOutput, kTensor, kContainer, kConstant, kTuple, kList, kDict, kObject, kSymbol };
+  enum class Kind {
+    kOutput,
+    kTensor,
+    kContainer,
+    kConstant,
+    kTuple,
+    kList,
+    kDict,
+    kObject,
+    kSymbol
+  };
 
   // `nodes`: list of tuples (kind, payload, children, attributes); see trident/capture/template.py.
   static Template parse(PyObject* nodes);

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dis
+import functools
 import os
 import sys
 import types
@@ -68,6 +69,17 @@ def _is_standard_library(path: str) -> bool:
     )
 
 
+@functools.cache
+def _compares_types(code: types.CodeType) -> bool:
+    named = set()
+    for each in dis.get_instructions(code):
+        if each.opname == "MATCH_CLASS":
+            return True
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") or each.argval == "__class__":
+            named.add(each.argval)
+    return "int" in named and not named.isdisjoint(("type", "__class__"))
+
+
 def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
     """Refuses code that may have compared the type of a symbolic int in a way that goes unseen.
 
@@ -79,8 +91,7 @@ def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) 
             continue
         if _is_standard_library(code.co_filename):
             continue  # asks for the types of its own arguments, such as an enumeration's members
-        asks = "type" in code.co_names or "__class__" in code.co_names
-        if asks or any(each.opname == "MATCH_CLASS" for each in dis.get_instructions(code)):
+        if _compares_types(code):
             raise UnsupportedError(
                 f"{code.co_qualname} may ask for the type of a size that varies",
                 f"{code.co_filename}:{code.co_firstlineno}",
