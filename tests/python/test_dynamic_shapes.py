@@ -529,12 +529,22 @@ def test_expressions_are_read_back_and_have_their_value(size: Any, values: list[
     assert eval(spelled, scope) == expected
 
 
-def test_division_by_what_may_be_zero_is_refused() -> None:
-    from torch.utils._sympy.functions import FloorDiv
+def test_divisors_that_may_be_zero_are_found_and_guarded() -> None:
+    spelled = expressions.parse("floor_div(s0, s1) + floor_mod(s0 * 3, s1 - 2) * floor_div(s1, 5)")
+    assert expressions.divisors(spelled) == {expressions.parse("s1 - 2")}
 
-    s0 = expressions.size_symbol(0)
-    with pytest.raises(UnsupportedError, match="divided by"):
-        expressions.text(FloorDiv(s0 * 3, s0 - 2))
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // 4, 4, -1) if x.shape[0] % 4 == 0 else x
+
+    optimized = trident.optimize(function)
+    for n in [4, 8, 12, 3, 5, 2, 40]:
+        agree(optimized, function, lambda n=n: (torch.randn(n, 3),))
+    assert specializations(optimized) == 3
+
+
+def test_what_integers_cannot_express_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="not supported"):
+        expressions.text(expressions.size_symbol(0) ** -1)
 
 
 # --- properties

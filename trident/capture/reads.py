@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trident.capture.library import is_library_file, is_library_globals
+from trident.capture.shadow import shadow_functions
 from trident.errors import UnsupportedError
 
 Read = tuple[Any, Any, bool]
@@ -140,6 +141,8 @@ def _read_closures(codes: list[types.CodeType], reads: dict[tuple[int, Any], Rea
     for owner in gc.get_referrers(*codes):
         if not isinstance(owner, types.FunctionType) or id(owner.__code__) not in wanted:
             continue
+        if owner in shadow_functions:
+            continue  # what its cells hold stands for what the original's hold
         for cell in owner.__closure__ or ():
             try:
                 value = cell.cell_contents

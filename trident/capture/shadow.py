@@ -19,6 +19,9 @@ from trident.errors import UnsupportedError
 
 _ABSENT = object()
 
+# Clones of functions, of this and of earlier captures: they share the code of their originals.
+shadow_functions: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
+
 
 class ChangeKind(enum.IntEnum):
     """How a container changed; the values are those of csrc/python/template.h."""
@@ -194,6 +197,7 @@ class Shadow:
         clone = types.FunctionType(
             function.__code__, namespace, function.__name__, function.__defaults__, cells or None
         )
+        shadow_functions.add(clone)
         self._clones[id(function)] = clone
         self._keep.append(clone)
         if function.__defaults__:

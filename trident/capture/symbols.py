@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from trident import _C
 from trident.errors import UnsupportedError
+from trident.ir import expressions
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
 
 _SIZE, _STRIDE, _ARGUMENT = range(
@@ -98,6 +99,7 @@ class Symbols:
         }
         self._shared: dict[tuple[int, int], Any] = {}  # by the values in both calls
         self._names: dict[sympy.Symbol, sympy.Symbol] = {}  # ShapeEnv's -> the program's
+        self._divisors: set[sympy.Expr] = set()  # of expressions; have to be positive
         self._meaning: dict[int, Any] = {}  # number of a symbolic word -> what it stands for
         self._starts = {
             (kind, index, axis): position for position, kind, index, axis in facts.soft_words
@@ -113,8 +115,12 @@ class Symbols:
         if number is None:
             return value
         source = ConstantSource(f"argument_{number}")
-        symbol = self.environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
-        self._names[symbol] = number_symbol(number)
+        if value >= 2:
+            # Most ints are counts; of these more is known than of any number.
+            symbol = self.environment.create_symbol(value, source, DimDynamic.DYNAMIC)
+        else:
+            symbol = self.environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+        self._names[symbol] = self._own_symbol(number)
         self._meaning[number] = self.environment.create_symintnode(
             symbol, hint=value, source=source
         )
@@ -169,7 +175,7 @@ class Symbols:
         if values not in self._shared:
             source = ConstantSource(f"word_{number}")
             symbol = self.environment.create_symbol(value, source, DimDynamic.DYNAMIC)
-            self._names[symbol] = size_symbol(number)
+            self._names[symbol] = self._own_symbol(number)
             self._shared[values] = self.environment.create_symintnode(
                 symbol, hint=value, source=source
             )
@@ -202,7 +208,9 @@ class Symbols:
             UnsupportedError: for a number that does not follow from the call's words.
         """
         if isinstance(value, torch.SymInt):
-            return known(self._rename(self.environment.replace(value.node.expr)))
+            expression = self._rename(self.environment.replace(value.node.expr))
+            self._divisors |= expressions.divisors(expression)
+            return known(expression)
         return int(value)
 
     def symbol(self, value: Any) -> int | None:
@@ -212,6 +220,11 @@ class Symbols:
             if self.expression(meaning) == expression:
                 return number
         return None
+
+    def _own_symbol(self, number: int) -> sympy.Symbol:
+        """The program's symbol for a word: of at least 2, but for an int argument that is less."""
+        value = self._symbolic.values[self.positions[number]]
+        return size_symbol(number) if value >= 2 else number_symbol(number)
 
     def _rename(self, expression: sympy.Basic) -> Any:
         unknown = expression.free_symbols - self._names.keys()
@@ -230,27 +243,31 @@ class Symbols:
     def guards(self) -> list[sympy.Basic]:
         """What must hold of the symbols: all that the trace assumed, and what each word stands for.
 
+        In an order in which they can be checked; call it when all expressions have been asked for.
+
         Raises:
             UnsupportedError: where that leaves no choice: every symbol has to be what it is.
         """
         found: list[sympy.Basic] = []
         pinned = 0
-        for number, (_, kind, _, _) in enumerate(self._symbolic.words):
-            mine = number_symbol(number) if kind == _ARGUMENT else size_symbol(number)
+        for number in range(len(self.positions)):
+            mine = self._own_symbol(number)
             if number not in self._meaning:
                 raise UnsupportedError("a symbolic word has no place in the trace")
             original = self._rename(self._meaning[number].node._expr)
             if original != mine:
                 found.append(sympy.Eq(mine, original, evaluate=False))
-            elif kind != _ARGUMENT:
+            elif mine.is_positive:
                 found.append(sympy.Ge(mine, 2, evaluate=False))
             pinned += isinstance(self.expression(self._meaning[number]), int)
         if pinned == len(self._symbolic.words):
             raise UnsupportedError("the call's Python code depends on the value of each size")
-        for guard in self.environment.guards:
-            renamed = self._rename(guard.expr)
-            if renamed not in found:
-                found.append(renamed)
+        assumed = [self._rename(guard.expr) for guard in self.environment.guards]
+        divisors = self._divisors.union(*map(expressions.divisors, assumed))
+        # Divisors come first, the simplest ones before those that they are part of.
+        ordered = sorted(divisors, key=lambda each: (sympy.count_ops(each), str(each)))
+        found += [sympy.Gt(each, 0, evaluate=False) for each in ordered]
+        found += [each for each in dict.fromkeys(assumed) if each not in found]
         if self.environment.deferred_runtime_asserts:
             raise UnsupportedError("the call asserts what is not known before it")
         return found

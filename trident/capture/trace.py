@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +51,8 @@ def _refused_calls() -> dict[Any, str]:
 
 
 _REFUSED = _refused_calls()
+
+_fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class TracedCall:
@@ -103,7 +107,7 @@ class TracedCall:
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
-            with self._disguise():
+            with self._disguise(), _no_collection():
                 outcome = _C.record(lambda: traced(*fakes, *numbers.values()), _REFUSED)
         graph_module, error, executed, refusal = outcome
         if refusal is not None:
@@ -145,7 +149,7 @@ class TracedCall:
         return {index: self._symbols.argument(index, given[index]) for index in self._numbers}
 
     def _disguise(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._symbols is None else symbolic_ints_pass_for_ints()
+        return contextlib.nullcontext() if self._symbols is None else _symbolic_trace()
 
     def _run(self, *values: Any) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
@@ -301,6 +305,30 @@ def _unseen_trace() -> Iterator[None]:
             yield
     finally:
         module._is_make_fx_tracing = asked
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps finalizers of other objects from running, whose code would pass for the call's."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _symbolic_trace() -> Iterator[None]:
+    """What a trace over symbols needs. Its failure is nothing that PyTorch should report."""
+    level = _fake_tensor_log.level
+    _fake_tensor_log.setLevel(logging.CRITICAL)
+    try:
+        with symbolic_ints_pass_for_ints():
+            yield
+    finally:
+        _fake_tensor_log.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -65,6 +65,9 @@ static inline int64_t bits_or(int64_t a, int64_t b) { return a | b; }
 """,
 }
 
+_DIVISIONS = (torch_functions.FloorDiv, torch_functions.CleanDiv)
+_REMAINDERS = (torch_functions.PythonMod, torch_functions.Mod)
+
 _COMPARISONS = {
     sympy.Eq: "==",
     sympy.Ne: "!=",
@@ -77,7 +80,7 @@ _COMPARISONS = {
 
 @functools.cache
 def size_symbol(index: int) -> sympy.Symbol:
-    """Symbol ``index`` of a program where it is a size or stride, which is at least 2."""
+    """Symbol ``index`` of a program where it is at least 2: a size, a stride or a count."""
     return sympy.Symbol(f"s{index}", integer=True, positive=True)
 
 
@@ -102,56 +105,38 @@ def is_static(size: Size) -> bool:
     return isinstance(size, int)
 
 
-def text(size: Size, divisors: set[str] | None = None) -> str:
-    """The spelling of a size.
+def text(size: Size) -> str:
+    """The spelling of a size. Raises UnsupportedError for what integers cannot express."""
+    return str(size) if isinstance(size, int) else _Speller().sum(size)
 
-    Args:
-        size: an int or an expression.
-        divisors: receives the spellings of divisors that may not be positive, where the caller sees
-            to that.
 
-    Raises:
-        UnsupportedError: for an expression that integers cannot express, or that may divide by 0.
-    """
-    if isinstance(size, int):
-        return str(size)
-    return _Speller(divisors).sum(size)
+def divisors(expression: sympy.Basic) -> set[sympy.Expr]:
+    """What an expression divides by and that may be zero or negative for some symbols."""
+    found = set()
+    for kinds in (_DIVISIONS, _REMAINDERS):
+        found |= {each.args[1] for each in expression.atoms(*kinds)}
+    return {each for each in found if not each.is_positive}
 
 
 def condition(expression: sympy.Basic) -> str:
-    """The spelling of a guard, as a C++ condition: false, too, where it would divide by 0.
-
-    Raises:
-        UnsupportedError: for a condition that integers cannot express.
-    """
-    divisors: set[str] = set()
-    spelled = _condition(expression, divisors)
-    if not divisors:
-        return spelled
-    return " && ".join([*(f"{each} > 0" for each in sorted(divisors, key=len)), f"({spelled})"])
-
-
-def _condition(expression: sympy.Basic, divisors: set[str]) -> str:
+    """The spelling of a guard, as a C++ condition. Raises UnsupportedError as `text` does."""
     if expression in (sympy.true, sympy.false):
         return "true" if expression == sympy.true else "false"
     if isinstance(expression, sympy.Not):
-        return f"!({_condition(expression.args[0], divisors)})"
+        return f"!({condition(expression.args[0])})"
     if isinstance(expression, (sympy.And, sympy.Or)):
         word = " && " if isinstance(expression, sympy.And) else " || "
         ordered = sorted(expression.args, key=sympy.default_sort_key)
-        return word.join(f"({_condition(each, divisors)})" for each in ordered)
+        return word.join(f"({condition(each)})" for each in ordered)
     for kind, word in _COMPARISONS.items():
         if isinstance(expression, kind):
             left, right = expression.args
-            return f"{text(known(left), divisors)} {word} {text(known(right), divisors)}"
+            return f"{text(known(left))} {word} {text(known(right))}"
     raise UnsupportedError(f"the condition {expression} on sizes is not supported")
 
 
 class _Speller:
     """Writes expressions; `sum`, `product` and `atom` bind ever more tightly."""
-
-    def __init__(self, divisors: set[str] | None) -> None:
-        self._divisors = divisors
 
     def sum(self, expression: sympy.Expr) -> str:
         if not isinstance(expression, sympy.Add):
@@ -192,10 +177,9 @@ class _Speller:
 
     def _function(self, expression: sympy.Expr) -> str:
         arguments = expression.args
-        if isinstance(expression, (torch_functions.FloorDiv, torch_functions.CleanDiv)):
-            return self._division("floor_div", arguments)
-        if isinstance(expression, (torch_functions.PythonMod, torch_functions.Mod)):
-            return self._division("floor_mod", arguments)
+        for name, kinds in (("floor_div", _DIVISIONS), ("floor_mod", _REMAINDERS)):
+            if isinstance(expression, kinds):
+                return f"{name}({self.sum(arguments[0])}, {self.sum(arguments[1])})"
         if isinstance(expression, (torch_functions.Max, torch_functions.Min)):
             name = "largest" if isinstance(expression, torch_functions.Max) else "smallest"
             written = [self.sum(each) for each in sorted(arguments, key=sympy.default_sort_key)]
@@ -212,17 +196,6 @@ class _Speller:
             if isinstance(expression, kind):
                 return f"{name}({self.sum(arguments[0])}, {self.sum(arguments[1])})"
         raise UnsupportedError(f"the size {expression} is not supported")
-
-    def _division(self, name: str, arguments: tuple[Any, ...]) -> str:
-        number, divisor = arguments
-        spelled = self.sum(divisor)
-        if not divisor.is_positive:
-            if self._divisors is None:
-                raise UnsupportedError(
-                    f"a size is divided by {divisor}, which may be zero or negative"
-                )
-            self._divisors.add(spelled)
-        return f"{name}({self.sum(number)}, {spelled})"
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
