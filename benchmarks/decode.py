@@ -27,13 +27,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAF
 import common  # noqa: E402
 
 CONTEXT, SLOTS = 512, 1024
-MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident")
+MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident", "trident-graphs")
 LABELS = {
     "eager": "eager",
     "default": "torch.compile",
     "reduce-overhead": "torch.compile reduce-overhead",
     "cuda-graph": "hand-captured CUDA graph",
     "trident": "Trident",
+    "trident-graphs": "Trident, graphs=True",
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "llama3.2-1b": dict(
@@ -122,10 +123,10 @@ def worker_time(name: str, mode: str) -> None:
     fast: Any = step
     if mode in ("default", "reduce-overhead"):
         fast = torch.compile(step, **({"mode": mode} if mode == "reduce-overhead" else {}))
-    elif mode == "trident":
+    elif mode.startswith("trident"):
         import trident
 
-        fast = trident.optimize(step)
+        fast = trident.optimize(step, graphs=mode == "trident-graphs")
 
     def call() -> object:
         return fast(*arguments)
@@ -152,7 +153,7 @@ def worker_time(name: str, mode: str) -> None:
         kernels=kernels,
         first_s=first,
     )
-    common.emit(**result, **({"stats": fast.stats()} if mode == "trident" else {}))
+    common.emit(**result, **({"stats": fast.stats()} if mode.startswith("trident") else {}))
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ Version = tuple[int, ...]
 # Module, distribution, lowest version, first version that is too new, command.
 BUILD = [
     ("torch", "torch", (2, 11), (2, 15), "pip install 'torch>=2.11,<2.15'"),
-    ("triton", "triton", (3, 6), (3, 9), "pip install 'torch>=2.11,<2.15' (it brings its Triton)"),
+    ("triton", "triton", (3, 6), (3, 9), "pip install 'triton>=3.6,<3.9'"),
     ("torch_mlir", "torch-mlir", (20261001,), (20261002,), "pip install torch-mlir==20261001"),
     (
         "scikit_build_core",

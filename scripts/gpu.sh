@@ -13,8 +13,9 @@
 #
 # If the machine lacks Torch-MLIR and the like, unpack them and `source .gpu/env.sh` first. One log
 # (run.log), the cases' details and JSON go to $OUT (default build/gpu). A step that fails does not
-# keep the next ones from running; the exit status is 1 if one failed. A table of all steps comes
-# last. DECODE_ARGS, HOST_ARGS and PYTEST_ARGS are passed on.
+# keep the next ones from running, unless `import trident` fails: that ends the run. The exit status
+# is 1 if a step failed. Each step shows its last lines, and a table of all steps comes last.
+# DECODE_ARGS, HOST_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step shows (40).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu}
@@ -35,16 +36,30 @@ run() { # run NAME COMMAND...: times it, logs it, notes its status and last tell
   shift
   echo
   echo "==> $name: $*"
-  "$@" 2>&1 | tee "$scratch/$name.log"
+  echo "==> $name: $*" >>"$out/run.log"
+  "$@" 2>&1 | tee -a "$out/run.log" >"$scratch/$name.log"
   status=${PIPESTATUS[0]}
   ((status)) && failed=1
+  tail -n "${SHOW:-40}" "$scratch/$name.log" | cut -c -200
   note "$name" "$status" $((SECONDS - started)) "$(telling_line "$scratch/$name.log")"
-  { echo "==> $name: $*" && cat "$scratch/$name.log"; } >>"$out/run.log"
+  return "$status"
+}
+imported=
+check_import() { # once, after the build: without the package every other step would only waste time
+  [[ $imported ]] && return
+  run import python_run -P -c 'import trident; print("imports:", trident.__file__)' || finish
+  imported=1
+}
+finish() {
+  echo
+  echo "step     status   time  last line"
+  printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
+  exit "$failed"
 }
 note() { summary+=("$(printf '%-8s %-6s %5ss  %s' "$1" "$([[ $2 == 0 ]] && echo ok || echo "FAIL $2")" "$3" "$4")"); }
 telling_line() { # the line that says how it went, or else the last that names an error
   { grep -E '[Ee]rror' "$1" | tail -n 1
-    grep -E 'tests passed|^=+ .*(passed|failed|error).* =+$|[Aa]ll (agree|equal)|^cases: |^Written: |^skipped: |^ *Successfully installed|need an NVIDIA' "$1" | tail -n 1
+    grep -E 'tests passed|^=+ .*(passed|failed|error).* =+$|[Aa]ll (agree|equal)|^cases: |^Written: |^skipped: |^imports: |^ *Successfully installed|need an NVIDIA' "$1" | tail -n 1
   } | tail -n 1 | cut -c -100
 }
 
@@ -76,8 +91,14 @@ cases() { # every case in a process of its own, several at a time; one line each
 }
 
 for step in "${steps[@]}"; do
+  [[ $step == build ]] || check_import
   case $step in
-    build) run build make VENV= build ;;
+    build)
+      # An older installation must not stand in for one that failed.
+      rm -rf build/site build/system.stamps/built
+      run build make VENV= build
+      check_import
+      ;;
     test)
       run ctest make VENV= ctest
       run pytest make VENV= pytest PYTEST_ARGS="${PYTEST_ARGS:-}"
@@ -93,8 +114,4 @@ for step in "${steps[@]}"; do
       ;;
   esac
 done
-
-echo
-echo "step     status   time  last line"
-printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
-exit "$failed"
+finish

@@ -88,6 +88,21 @@ class Program:
     @property
     def arena_bytes(self) -> int: ...
 
+@final
+class GraphReplay:
+    """A host program captured into a CUDA graph."""
+
+    def __init__(
+        self,
+        exec: int,
+        device: int,
+        inputs: Sequence[torch.Tensor],
+        staged: Sequence[bool],
+        outputs: Sequence[torch.Tensor],
+    ) -> None: ...
+    @property
+    def replays(self) -> int: ...
+
 def release_arenas() -> None:
     """Gives the memory of idle arenas back to PyTorch's allocator."""
 
@@ -164,6 +179,13 @@ def run(
     scm: Scm, args: tuple[Any, ...], kwargs: dict[str, Any], compiled_now: bool
 ) -> tuple[bool, Any]: ...
 def add_root(scm: Scm, root: object, /) -> None: ...
+def use_graphs(
+    scm: Scm,
+    capture: Callable[[Program, SpecializationRecord, list[torch.Tensor]], GraphReplay | None],
+    after_hits: int,
+) -> None:
+    """Hands specializations that have this many hits to `capture`."""
+
 def count(scm: Scm, outcome: Literal["fallback", "error"], /) -> None: ...
 def stats(scm: Scm, /) -> dict[str, int]: ...
 def entries(scm: Scm, /) -> list[tuple[SpecializationRecord, int, bool]]:

@@ -9,7 +9,7 @@ import torch  # its libraries must be loaded before the extension module
 from trident.errors import TridentError
 
 _PACKAGES = {
-    "triton": "pip install triton",
+    "triton": "pip install 'triton>=3.6,<3.9'",
     "torch_mlir": "pip install torch-mlir==20261001",
 }
 

@@ -18,6 +18,7 @@ from trident import _C
 from trident.capture.places import place_of
 from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
 from trident.errors import BuildError, TridentError, UnsupportedError
+from trident.graphs import HITS_BEFORE_CAPTURE, capture_graph
 from trident.kernels import NeedsTuning
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
@@ -54,6 +55,8 @@ class Optimizer:
         self.options = options
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
+        if options["graphs"] is True:
+            _C.use_graphs(self.scm, capture_graph, HITS_BEFORE_CAPTURE)
         self.records: list[SpecializationRecord] = []
         # How often sizes could not be left open, by number and positions of the words.
         self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -133,41 +136,44 @@ class Optimizer:
 
         Returns what `compile_call` returns, or `_NOT_COMPILED`.
         """
-        symbolic = self._symbolic_words(facts)
-        if symbolic is None:
-            return _NOT_COMPILED
-        kind = (len(facts.words), symbolic.positions)
-        if self._fixed.get(kind, 0) >= _MAX_FAILURES:
-            return _NOT_COMPILED
-        try:
-            return compile_call(
-                self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
-            )
-        except NeedsTuning:
-            raise
-        except Exception as problem:
-            # What is in the way may be no more than the size's not being a number.
-            self._fixed[kind] = self._fixed.get(kind, 0) + 1
-            logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
-            return _NOT_COMPILED
+        for symbolic in self._symbolic_words(facts):
+            kind = (len(facts.words), symbolic.positions)
+            if self._fixed.get(kind, 0) >= _MAX_FAILURES:
+                continue
+            try:
+                return compile_call(
+                    self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
+                )
+            except NeedsTuning:
+                raise
+            except Exception as problem:
+                # What is in the way may be no more than the size's not being a number.
+                self._fixed[kind] = self._fixed.get(kind, 0) + 1
+                logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
+        return _NOT_COMPILED
 
-    def _symbolic_words(self, facts: _C.Facts) -> SymbolicWords | None:
-        """The words of a call to leave open: all, or the fewest that make it like another one."""
-        dynamic = self.options["dynamic"]
-        if dynamic is False:
-            return None
-        if dynamic is True:
-            return all_soft_words(facts)
-        found = [
+    def _symbolic_words(self, facts: _C.Facts) -> list[SymbolicWords]:
+        """The words of a call to leave open, best first: all, or the fewest that differ.
+
+        The latter are those that make the call like an earlier one whose sizes had to be fixed.
+        """
+        if self.options["dynamic"] is not True:
+            return []
+        differing = [
             differing_words(facts, record.words)
             for record in self.records
             if record.words is not None
         ]
-        return min(
-            (each for each in found if each is not None),
+        fewest = min(
+            (each for each in differing if each is not None),
             key=lambda each: len(each.words),
             default=None,
         )
+        found: dict[tuple[int, ...], SymbolicWords] = {}
+        for each in (all_soft_words(facts), fewest):
+            if each is not None:
+                found.setdefault(each.positions, each)
+        return list(found.values())
 
     def _remember_unsupported(
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord

@@ -26,11 +26,8 @@ def check_options(options: Options) -> None:
     dynamic, graphs = options["dynamic"], options["graphs"]
     if dynamic != "auto" and not isinstance(dynamic, bool):
         raise ValueError(f'dynamic={dynamic!r}: use "auto", True or False')
-    if graphs != "auto" and graphs is not False:
-        raise ValueError(
-            f"graphs={graphs!r} is not supported yet: calls run in stream mode. "
-            'Use graphs="auto" or False.'
-        )
+    if graphs != "auto" and not isinstance(graphs, bool):
+        raise ValueError(f'graphs={graphs!r}: use "auto", True or False')
     if options["on_unsupported"] not in ("eager", "raise"):
         raise ValueError(f'on_unsupported={options["on_unsupported"]!r}: use "eager" or "raise"')
     limit = options["max_specializations"]

@@ -45,6 +45,13 @@ class SpecializationRecord:
         words: the call's words, of a compiled specialization in which every size is fixed.
         symbols: what varies between the calls that the specialization serves; empty for none.
         guards: what must hold of the symbols.
+        operators: operator calls per run.
+        arena_bytes: planned memory.
+        argument_inputs: inputs of the program that are arguments of the call, by position.
+        written_inputs: inputs that the program may write.
+        graph_obstacle: why the program cannot become a CUDA graph, or None.
+        graph: what became of capturing it, in words.
+        cuda_graph: the captured graph, kept alive here.
     """
 
     index: int
@@ -59,6 +66,11 @@ class SpecializationRecord:
     words: list[int] | None = None
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
+    argument_inputs: frozenset[int] = frozenset()
+    written_inputs: frozenset[int] = frozenset()
+    graph_obstacle: str | None = None
+    graph: str | None = None
+    cuda_graph: torch.cuda.CUDAGraph | None = None
 
 
 @dataclasses.dataclass
@@ -119,17 +131,23 @@ def compile_call(
     library = build(generated.source, name)
     program = _C.Program.load(str(library), kernels)
     positions: tuple[int, ...] = ()
-    if symbolic is None:
-        record.words = facts.words
-    else:
+    record.words = facts.words if symbolic is None else None
+    if symbolic is not None:
         positions = symbolic.positions
         if not program.guard([symbolic.values[position] for position in positions]):
             raise TridentError("a specialization does not serve the call it was made from")
-        record.symbols, record.guards = generated.symbols, generated.guards
+    record.symbols, record.guards = generated.symbols, generated.guards
     record.kernels = [_describe(variant) for variant in variants]
     record.source = str(library)
     record.operators = generated.calls_typed + generated.calls_boxed
     record.arena_bytes = generated.arena_bytes
+    record.argument_inputs = frozenset(
+        position
+        for position, entry in enumerate(capture.inputs)
+        if entry.index < facts.num_argument_tensors
+    )
+    record.written_inputs = frozenset(generated.written_inputs)
+    record.graph_obstacle = generated.graph_obstacle
     record.seconds = time.perf_counter() - started
     try:
         evicted = _C.publish(

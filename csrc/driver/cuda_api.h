@@ -73,6 +73,8 @@ struct CudaApi {
   Result (*function_set_attribute)(Function, int attribute, int value);
   Result (*function_set_cache_config)(Function, int config);
   Result (*stream_is_capturing)(Stream, int* status);
+  Result (*memcpy_device_to_device)(uintptr_t to, uintptr_t from, size_t bytes, Stream);
+  Result (*graph_launch)(void* exec, Stream);
   Result (*launch_kernel)(const LaunchConfig*, Function, void** params, void** extra);
 };
 

@@ -11,6 +11,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <torch/csrc/autograd/forward_grad.h>
+
 #include "guards/words.h"
 
 namespace trident::guards {
@@ -58,6 +60,10 @@ const char* environment_unsupported() {
           {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
            c10::DispatchKey::PythonDispatcher, c10::DispatchKey::PreDispatch}))) {
     return "a torch.func transform or functionalization is active";
+  }
+  if (local.included_.has(c10::DispatchKey::Tracer)) return "torch.jit.trace is active";
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) {
+    return "forward-mode differentiation is active";
   }
   return nullptr;
 }

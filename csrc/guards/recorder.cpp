@@ -1,13 +1,21 @@
 #include "guards/recorder.h"
 
+#include "guards/cpython_layout.h"
+
 namespace trident::guards {
 namespace {
 
 thread_local Recorder* active = nullptr;
 
 void* c_function(PyObject* callable) {
-  return PyCFunction_Check(callable) ? reinterpret_cast<void*>(PyCFunction_GET_FUNCTION(callable))
-                                     : nullptr;
+  if (PyCFunction_Check(callable)) {
+    return reinterpret_cast<void*>(PyCFunction_GET_FUNCTION(callable));
+  }
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type)) {
+    return reinterpret_cast<void*>(
+        reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_meth);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -22,13 +30,22 @@ struct RecorderHook {
   }
 };
 
-Recorder::Recorder(PyObject* refused) {
-  PyObject *function, *reason;
+Recorder::Recorder(PyObject* rules) {
+  PyObject *function, *value;
   Py_ssize_t position = 0;
-  while (PyDict_Next(refused, &position, &function, &reason)) {
-    const char* text = PyUnicode_AsUTF8(reason);
+  while (PyDict_Next(rules, &position, &function, &value)) {
+    if (function == Py_None) {
+      observer_ = Ref::borrow(value);
+      continue;
+    }
+    const bool anywhere = PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 1;
+    const char* text = PyUnicode_AsUTF8(anywhere ? PyTuple_GET_ITEM(value, 0) : value);
     if (!text) throw PythonError();
-    if (void* address = c_function(function)) refused_.emplace(address, text);
+    if (PyFunction_Check(function)) {
+      refused_code_.emplace(PyFunction_GET_CODE(function), Rule{text, anywhere});
+    } else if (void* address = c_function(function)) {
+      refused_.emplace(address, Rule{text, anywhere});
+    }
   }
   const Ref sys = Ref::steal(PyImport_ImportModule("sys"));
   if (!sys) throw PythonError();
@@ -53,10 +70,45 @@ Recorder::~Recorder() {
 }
 
 int Recorder::on_call(PyFrameObject* frame) {
-  PyCodeObject* code = PyFrame_GetCode(frame);
-  Ref owned = Ref::steal(reinterpret_cast<PyObject*>(code));
-  if (!seen_.insert(owned.get()).second) return 0;
-  executed_.push_back({std::move(owned), Ref::steal(PyFrame_GetGlobals(frame))});
+  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  Ref globals = Ref::steal(PyFrame_GetGlobals(frame));
+  PyObject* const address = code.get();
+  if (!refused_code_.empty()) {
+    const auto refused = refused_code_.find(address);
+    if (refused != refused_code_.end()) {
+      // The caller decides: the first frame with other globals than the function's own.
+      Ref caller = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+      while (caller) {
+        auto* outer = reinterpret_cast<PyFrameObject*>(caller.get());
+        const Ref its_globals = Ref::steal(PyFrame_GetGlobals(outer));
+        if (its_globals.get() != globals.get()) {
+          if (refused->second.anywhere || !is_library(its_globals.get())) {
+            return refuse(outer, refused->second.reason);
+          }
+          break;
+        }
+        caller = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(outer)));
+      }
+    }
+  }
+  const bool is_new = seen_.insert(address).second;
+  if (observer_ && !is_library(globals.get())) {
+    PyObject* function = function_of(frame);
+    // One function object per code is enough, but for what each has of its own.
+    const bool own = function && (PyFunction_GET_CLOSURE(function) ||
+                                  PyFunction_GET_DEFAULTS(function) ||
+                                  PyFunction_GET_KW_DEFAULTS(function) ||
+                                  reinterpret_cast<PyFunctionObject*>(function)->func_dict);
+    if (is_new || (own && !seen_functions_.count(function))) {
+      if (function && seen_functions_.insert(function).second) {
+        functions_.push_back(Ref::borrow(function));
+      }
+      const Ref done = Ref::steal(PyObject_CallFunctionObjArgs(
+          observer_.get(), function ? function : Py_None, address, globals.get(), nullptr));
+      if (!done) return -1;
+    }
+  }
+  if (is_new) executed_.push_back({std::move(code), std::move(globals)});
   return 0;
 }
 
@@ -66,10 +118,16 @@ int Recorder::on_c_call(PyFrameObject* frame, PyObject* function) {
   if (!address) return 0;
   const auto found = refused_.find(address);
   if (found == refused_.end()) return 0;
-  const Ref globals = Ref::steal(PyFrame_GetGlobals(frame));
-  if (is_library(globals.get())) return 0;
+  if (!found->second.anywhere) {
+    const Ref globals = Ref::steal(PyFrame_GetGlobals(frame));
+    if (is_library(globals.get())) return 0;
+  }
+  return refuse(frame, found->second.reason);
+}
+
+int Recorder::refuse(PyFrameObject* frame, const std::string& reason) {
   if (refusal_.empty()) {
-    refusal_ = found->second;
+    refusal_ = reason;
     const Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     const Ref file = Ref::steal(PyObject_GetAttrString(code.get(), "co_filename"));
     const char* name = file ? PyUnicode_AsUTF8(file.get()) : nullptr;

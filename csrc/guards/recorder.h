@@ -19,8 +19,12 @@ struct ExecutedCode {
 // profile function that was there before is put back.
 class Recorder {
  public:
-  // `refused`: builtin function -> why a call of it from user code cannot be captured.
-  explicit Recorder(PyObject* refused);
+  // `rules` says what to do about calls:
+  //   builtin function -> reason: a call of it from user code cannot be captured;
+  //   builtin or Python function -> (reason,): a call of it from anywhere cannot;
+  //   None -> callable: called as (function, code, globals) before each of the user's functions runs
+  //   for the first time, where `function` is None for module and class bodies.
+  explicit Recorder(PyObject* rules);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -32,12 +36,21 @@ class Recorder {
 
  private:
   friend struct RecorderHook;
+  struct Rule {
+    std::string reason;
+    bool anywhere;
+  };
   int on_call(PyFrameObject* frame);
   int on_c_call(PyFrameObject* frame, PyObject* function);
+  int refuse(PyFrameObject* frame, const std::string& reason);
 
   std::unordered_set<PyObject*> seen_;
   std::vector<ExecutedCode> executed_;
-  std::unordered_map<void*, std::string> refused_;  // by C function
+  std::unordered_set<PyObject*> seen_functions_;
+  std::vector<Ref> functions_;  // keeps the addresses in seen_functions_ meaningful
+  std::unordered_map<void*, Rule> refused_;           // by C function
+  std::unordered_map<PyObject*, Rule> refused_code_;  // by code object
+  Ref observer_;
   std::string refusal_;
   std::string refusal_place_;
   Ref previous_;

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "guards/class_info.h"
+#include "guards/cpython_layout.h"
+#include "guards/recorder.h"
 #include "guards/tensor_facts.h"
 #include "guards/words.h"
 #include "scm/hash.h"
@@ -22,7 +25,8 @@ bool State::current() {
   // dictionary, so every tensor is looked at.
   for (size_t i = 0; i < walk_.tensors.size(); ++i) {
     if (!tensor_matches(*THPVariable_Unpack(walk_.tensors[i]).unsafeGetTensorImpl(),
-                        walk_.words.data() + walk_.tensor_words[i])) {
+                        walk_.words.data() + walk_.tensor_words[i]) ||
+        tensor_attributes(walk_.tensors[i]) != attributes_[i]) {
       return false;
     }
   }
@@ -43,7 +47,15 @@ bool State::refresh() {
   walk_ = std::move(walk);
   watch_ = std::move(watch);
   positions_.clear();
-  for (size_t i = 0; i < walk_.tensors.size(); ++i) positions_.emplace(walk_.tensors[i], i);
+  container_positions_.clear();
+  attributes_.clear();
+  for (size_t i = 0; i < walk_.tensors.size(); ++i) {
+    positions_.emplace(walk_.tensors[i], i);
+    attributes_.push_back(tensor_attributes(walk_.tensors[i]));
+  }
+  for (size_t i = 0; i < walk_.containers.size(); ++i) {
+    container_positions_.emplace(walk_.containers[i], i);
+  }
   if (!walk_.unsupported.empty()) return false;
   id_ = intern();
   valid_ = true;
@@ -74,8 +86,21 @@ void State::clear() {
   walk_.clear();
   watch_.clear();
   positions_.clear();
+  container_positions_.clear();
+  attributes_.clear();
   ids_.clear();
+  num_known_ = 0;
   roots_.clear();
+}
+
+int State::traverse(visitproc visit, void* arg) const {
+  for (const Ref& root : roots_) Py_VISIT(root.get());
+  for (const auto& [hash, states] : ids_) {
+    for (const Known& known : states) {
+      for (const Ref& identity : known.identities) Py_VISIT(identity.get());
+    }
+  }
+  return watch_.traverse(visit, arg);
 }
 
 namespace {
@@ -96,11 +121,11 @@ bool is_value(PyObject* object) {
 }  // namespace
 
 void Reads::add_global(PyObject* globals, PyObject* name, bool deep) {
-  reads_.push_back({Ref::borrow(globals), Ref::borrow(name), deep});
+  reads_.push_back({Ref::borrow(globals), Ref::borrow(name), deep, is_library(globals)});
 }
 
 void Reads::add_cell(PyObject* cell, bool deep) {
-  reads_.push_back({Ref::borrow(cell), Ref(), deep});
+  reads_.push_back({Ref::borrow(cell), Ref(), deep, false});
 }
 
 void Reads::add_type(PyTypeObject* type) {
@@ -109,16 +134,20 @@ void Reads::add_type(PyTypeObject* type) {
 
 bool Reads::describe(Walk& walk, Watch& watch) const {
   Walker walker(walk, &watch);
-  walker.keep_functions_closed();
   for (const Read& read : reads_) {
+    PyObject* source = read.source.get();
     PyObject* value = nullptr;
+    walker.set_lenient(read.lenient);
     if (read.name) {
-      watch.add_global(read.source.get(), read.name.get());
-      value = PyDict_GetItemWithError(read.source.get(), read.name.get());
+      watch.add_global(source, read.name.get());
+      value = PyDict_GetItemWithError(source, read.name.get());
       if (!value && PyErr_Occurred()) throw PythonError();
+    } else if (PyFunction_Check(source)) {
+      if (!walker.visit_function_parts(source)) return false;
+      continue;
     } else {
-      watch.add_cell(read.source.get());
-      value = PyCell_GET(read.source.get());
+      watch.add_cell(source);
+      value = PyCell_GET(source);
     }
     if (!value) {
       walk.words.push_back(tagged(Tag::kMissing));
@@ -130,10 +159,9 @@ bool Reads::describe(Walk& walk, Watch& watch) const {
       walk.identities.push_back(value);
     }
   }
+  walker.set_lenient(false);
   for (const Ref& type : types_) {
-    auto* cls = reinterpret_cast<PyTypeObject*>(type.get());
-    watch.add_type(cls);
-    walk.words.push_back(class_epoch(cls));
+    if (!walker.visit_class(reinterpret_cast<PyTypeObject*>(type.get()))) return false;
   }
   return true;
 }
@@ -144,16 +172,37 @@ std::string Reads::record() {
   if (!describe(walk, watch_)) return walk.unsupported;
   words_ = std::move(walk.words);
   for (PyObject* identity : walk.identities) identities_.push_back(Ref::borrow(identity));
+  tensors_ = std::move(walk.tensors);
+  tensor_words_ = std::move(walk.tensor_words);
   return {};
 }
 
 bool Reads::unchanged() {
-  if (watch_.unchanged()) return true;
+  if (watch_.unchanged()) {
+    bool same = true;
+    for (size_t i = 0; same && i < tensors_.size(); ++i) {
+      same = tensor_matches(*THPVariable_Unpack(tensors_[i]).unsafeGetTensorImpl(),
+                            words_.data() + tensor_words_[i]);
+    }
+    if (same) return true;
+  }
   Walk walk;
   Watch watch;
   if (!describe(walk, watch) || walk.words != words_) return false;
   watch_ = std::move(watch);
+  tensors_ = std::move(walk.tensors);
   return true;
+}
+
+int Reads::traverse(visitproc visit, void* arg) const {
+  for (const Read& read : reads_) {
+    Py_VISIT(read.source.get());
+    Py_VISIT(read.name.get());
+  }
+  for (const auto* references : {&types_, &identities_}) {
+    for (const Ref& reference : *references) Py_VISIT(reference.get());
+  }
+  return watch_.traverse(visit, arg);
 }
 
 }  // namespace trident::guards

@@ -31,6 +31,14 @@ class State {
     const auto found = positions_.find(tensor);
     return found == positions_.end() ? kNotState : found->second;
   }
+  // The position of an object among the state's containers.
+  size_t container_position_of(PyObject* container) const {
+    const auto found = container_positions_.find(container);
+    return found == container_positions_.end() ? kNotState : found->second;
+  }
+
+  // Shows the garbage collector every reference held.
+  int traverse(visitproc visit, void* arg) const;
 
  private:
   bool current();
@@ -39,7 +47,9 @@ class State {
   std::vector<Ref> roots_;
   Walk walk_;
   Watch watch_;
+  std::vector<PyObject*> attributes_;  // of each tensor, borrowed: a dictionary or nullptr
   std::unordered_map<PyObject*, size_t> positions_;
+  std::unordered_map<PyObject*, size_t> container_positions_;
   bool valid_ = false;
   uint64_t id_ = 0;
   // Interned walks by hash; identities are kept alive so that their addresses stay theirs.
@@ -53,31 +63,37 @@ class State {
   size_t num_known_ = 0;
 };
 
-// Names that recorded code read from its globals, its closure cells, and classes it used: per
-// specialization. Scalars, strings and tuples of them are compared by value; of other objects a
-// deep read compares everything reachable, a shallow one the identity.
+// What recorded code read besides its arguments and attributes: names in its globals, closure cells,
+// functions that ran, and classes. Per specialization. Scalars, strings and tuples of them are compared
+// by value; of other objects a deep read compares everything reachable, a shallow one the identity.
 class Reads {
  public:
+  // A deep read in a library's globals is lenient: what cannot be described is compared by identity.
   void add_global(PyObject* globals, PyObject* name, bool deep);
+  // A closure cell; or a function: its code, defaults and attributes.
   void add_cell(PyObject* cell, bool deep);
   void add_type(PyTypeObject* type);
   // Records the present values. Returns why one cannot be described, or an empty string.
   std::string record();
   bool unchanged();
+  int traverse(visitproc visit, void* arg) const;
 
  private:
   bool describe(Walk& walk, Watch& watch) const;
 
   struct Read {
-    Ref source;  // globals dictionary or cell
-    Ref name;    // absent for a cell
+    Ref source;  // globals dictionary, cell or function
+    Ref name;    // absent for cells and functions
     bool deep;
+    bool lenient;
   };
   std::vector<Read> reads_;
   std::vector<Ref> types_;
   Watch watch_;
   std::vector<uint64_t> words_;
   std::vector<Ref> identities_;
+  std::vector<PyObject*> tensors_;  // met in deep reads, borrowed from what the watch holds
+  std::vector<uint32_t> tensor_words_;
 };
 
 }  // namespace trident::guards

@@ -7,10 +7,7 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <unordered_map>
+#include "guards/type_map.h"
 
 namespace trident::guards {
 namespace {
@@ -42,13 +39,11 @@ bool is_identity_type(PyTypeObject* type) {
   for (const Ref& registered : identity_types()) {
     if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(registered.get()))) return true;
   }
-  return type == &PyCFunction_Type || type == &PyModule_Type || type == &PyProperty_Type ||
-         type == &PyStaticMethod_Type || type == &PyClassMethod_Type ||
-         type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
+  return type == &PyModule_Type || type == &PyProperty_Type || type == &PyStaticMethod_Type ||
+         type == &PyClassMethod_Type || type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
          type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
          type == &PyClassMethodDescr_Type || type == &PyEllipsis_Type || type == &THPDtypeType ||
-         type == &THPLayoutType || type == &THPMemoryFormatType || type == &PyCode_Type ||
-         PyType_IsSubtype(type, &PyType_Type);
+         type == &THPLayoutType || type == &THPMemoryFormatType || type == &PyCode_Type;
 }
 
 // The innermost base that is not a class statement: it decides what C state instances hold.
@@ -74,13 +69,22 @@ bool collect_slots(PyTypeObject* type, TypeInfo* info) {
     Py_ssize_t position = 0;
     while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
       if (!Py_IS_TYPE(value, &PyMemberDescr_Type)) continue;
+      if (PyUnicode_CompareWithASCIIString(key, "default_factory") == 0) continue;  // added apart
       const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(value)->d_member;
       if (member->type != T_OBJECT_EX) return false;
       info->slots.push_back(member->offset);
-      info->slot_names.push_back(Ref::borrow(key));
     }
   }
   return true;
+}
+
+void add_member(PyTypeObject* type, const char* name, TypeInfo* info) {
+  const Ref descriptor =
+      Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name));
+  if (!descriptor) throw PythonError();
+  if (!Py_IS_TYPE(descriptor.get(), &PyMemberDescr_Type)) return;
+  const auto* member = reinterpret_cast<PyMemberDescrObject*>(descriptor.get())->d_member;
+  info->slots.push_back(member->offset);
 }
 
 bool is_class_statement(PyTypeObject* type) {
@@ -97,13 +101,25 @@ bool is_class_statement(PyTypeObject* type) {
 TypeInfo classify(PyTypeObject* type) {
   TypeInfo info;
   info.has_dict = type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
+  if (type == &_PyWeakref_RefType) {
+    info.shape = Shape::kWeakRef;
+    info.exact = true;
+    return info;
+  }
+  if (PyType_IsSubtype(type, &PyType_Type)) {
+    info.shape = Shape::kClass;
+    info.exact = true;
+    return info;
+  }
   if (is_enum(type) || is_identity_type(type)) {
     info.shape = Shape::kIdentity;
     return info;
   }
+  static PyTypeObject* torch_size = import_type("torch", "Size");
   const struct {
     PyTypeObject* type;
     Shape shape;
+    bool named = false;  // another type has this shape, too
   } exact[] = {
       {&PyLong_Type, Shape::kInt},
       {&PyFloat_Type, Shape::kFloat},
@@ -114,12 +130,14 @@ TypeInfo classify(PyTypeObject* type) {
       {&PyList_Type, Shape::kList},
       {&PyDict_Type, Shape::kDict},
       {&PySet_Type, Shape::kSet},
-      {&PyFrozenSet_Type, Shape::kSet},
+      {&PyFrozenSet_Type, Shape::kSet, true},
       {&PyMethod_Type, Shape::kMethod},
       {&PyFunction_Type, Shape::kFunction},
+      {&PyCFunction_Type, Shape::kBuiltin},
       {&PyRange_Type, Shape::kRange},
       {&PySlice_Type, Shape::kSlice},
-      {&PyODict_Type, Shape::kDict},
+      {&PyODict_Type, Shape::kDict, true},
+      {torch_size, Shape::kTuple, true},
       {&THPDeviceType, Shape::kDevice},
       {&PyBaseObject_Type, Shape::kIdentity},
   };
@@ -127,6 +145,7 @@ TypeInfo classify(PyTypeObject* type) {
     if (type == entry.type) {
       info.shape = entry.shape;
       info.exact = true;
+      info.named = entry.named;
       return info;
     }
   }
@@ -135,14 +154,10 @@ TypeInfo classify(PyTypeObject* type) {
     return info;
   }
   static PyTypeObject* defaultdict = import_type("collections", "defaultdict");
-  static PyTypeObject* torch_size = import_type("torch", "Size");
-  if (type == defaultdict || PyType_IsSubtype(type, defaultdict)) {
+  if (PyType_IsSubtype(type, defaultdict)) {
+    if (type != defaultdict && !(is_class_statement(type) && collect_slots(type, &info))) return info;
+    add_member(defaultdict, "default_factory", &info);
     info.shape = Shape::kDict;
-    return info;
-  }
-  if (type == torch_size) {
-    info.shape = Shape::kTuple;
-    info.exact = true;
     return info;
   }
   if (!is_class_statement(type) || !collect_slots(type, &info)) return info;
@@ -164,78 +179,10 @@ TypeInfo classify(PyTypeObject* type) {
 }  // namespace
 
 const TypeInfo& type_info(PyTypeObject* type) {
-  static auto* cache = new std::unordered_map<PyTypeObject*, std::unique_ptr<TypeInfo>>();
-  static PyTypeObject* last_type = nullptr;
-  static const TypeInfo* last_info = nullptr;
-  if (type == last_type) return *last_info;
-  auto found = cache->find(type);
-  if (found == cache->end()) {
-    auto info = std::make_unique<TypeInfo>(classify(type));
-    Py_INCREF(type);
-    found = cache->emplace(type, std::move(info)).first;
-  }
-  last_type = type;
-  last_info = found->second.get();
-  return *last_info;
-}
-
-unsigned int type_version(PyTypeObject* type) {
-  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
-    // A look-up gives the type a tag.
-    const Ref ignored =
-        Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__init__"));
-    if (!ignored) PyErr_Clear();
-  }
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
-}
-
-namespace {
-
-// What a class and its bases defined when it was last looked at.
-struct ClassContents {
-  unsigned int version = 0;
-  uint64_t epoch = 0;
-  std::vector<Ref> items;  // names and values of every class statement in the hierarchy
-};
-
-std::vector<Ref> class_items(PyTypeObject* type) {
-  std::vector<Ref> items;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
-    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
-    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
-    if (!(base_type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base_type->tp_dict) continue;
-    items.push_back(Ref::borrow(base));
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
-      items.push_back(Ref::borrow(key));
-      items.push_back(Ref::borrow(value));
-    }
-  }
-  return items;
-}
-
-bool same_objects(const std::vector<Ref>& left, const std::vector<Ref>& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](const Ref& a, const Ref& b) { return a.get() == b.get(); });
-}
-
-}  // namespace
-
-uint64_t class_epoch(PyTypeObject* type) {
-  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
-  static auto* classes = new std::unordered_map<PyTypeObject*, ClassContents>();
-  ClassContents& known = (*classes)[type];
-  const unsigned int version = type_version(type);
-  if (version != 0 && version == known.version) return known.epoch;
-  std::vector<Ref> items = class_items(type);
-  if (known.items.empty()) Py_INCREF(type);
-  if (!same_objects(items, known.items)) {
-    known.items = std::move(items);
-    ++known.epoch;
-  }
-  known.version = version;
-  return known.epoch;
+  static auto* cache = new TypeMap<TypeInfo>();
+  if (const TypeInfo* known = cache->find(type)) return *known;
+  TypeInfo info = classify(type);  // may describe other types first
+  return cache->add(type, std::move(info));
 }
 
 void register_identity_type(PyObject* type) { identity_types().push_back(Ref::borrow(type)); }

@@ -9,7 +9,7 @@ namespace trident::guards {
 
 enum class Shape {
   kUnsupported,  // nothing sound can be said about such an object
-  kIdentity,  // a leaf, the same object every time: functions, classes, modules, kernels, enum members
+  kIdentity,  // a leaf, the same object every time: modules, kernels, enum members
   kInt,       // int and subclasses
   kFloat,
   kComplex,
@@ -21,6 +21,9 @@ enum class Shape {
   kSet,
   kObject,  // attributes only
   kFunction,
+  kBuiltin,  // a function of C, perhaps bound to an object
+  kClass,
+  kWeakRef,
   kMethod,   // bound method
   kPartial,  // functools.partial
   kDevice,   // torch.device
@@ -31,19 +34,12 @@ enum class Shape {
 struct TypeInfo {
   Shape shape = Shape::kUnsupported;
   bool exact = false;             // a builtin type itself: no attributes of its own
+  bool named = false;             // an exact type that shares its shape with another one
   bool has_dict = false;          // instances carry a __dict__
   std::vector<Py_ssize_t> slots;  // offsets of __slots__ members
-  std::vector<Ref> slot_names;
 };
 
-// A number that changes when the class, or one of its bases, gets other attributes (a patched
-// method). Attributes that are changed and changed back leave it as it is.
-uint64_t class_epoch(PyTypeObject* type);
-
-// CPython's version tag of a type, made valid first; 0 where the type can have none.
-unsigned int type_version(PyTypeObject* type);
-
-// The cached description of `type`. Keeps a reference to the type.
+// The description of `type`, cached for as long as the type lives.
 const TypeInfo& type_info(PyTypeObject* type);
 
 // Objects of `type` and its subclasses are leaves guarded by identity. Called once per type at import.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guards/class_info.h"
+#include "guards/cpython_layout.h"
 #include "guards/recorder.h"
 #include "guards/tensor_facts.h"
 #include "guards/watch.h"
@@ -102,7 +104,12 @@ bool Walker::visit_tensor(PyObject* object) {
   walk_.tensors.push_back(object);
   walk_.tensor_words.push_back(static_cast<uint32_t>(walk_.words.size()));
   append_tensor(*tensor, walk_.words);
-  return true;
+  return tensor_attributes(object) == nullptr || visit_tensor_attributes(object);
+}
+
+bool Walker::visit_tensor_attributes(PyObject* tensor) {
+  walk_.words.push_back(tagged(Tag::kAttributes));
+  return visit_dict(tensor_attributes(tensor));
 }
 
 bool Walker::visit_int(PyObject* object) {
@@ -130,21 +137,32 @@ bool Walker::visit_slow(PyObject* object) {
     return fail(std::string("a tensor subclass, ") + type->tp_name);
   }
   const TypeInfo& info = type_info(type);
-  if (info.shape == Shape::kUnsupported) {
-    return fail(std::string("an object of type ") + type->tp_name +
-                ", whose state cannot be read or guarded");
+  switch (info.shape) {
+    case Shape::kUnsupported:
+      if (!lenient_) {
+        return fail(std::string("an object of type ") + type->tp_name +
+                    ", whose state cannot be read or guarded");
+      }
+      [[fallthrough]];
+    case Shape::kIdentity:
+      append_identity(object);
+      return true;
+    case Shape::kClass:
+      return visit_class(reinterpret_cast<PyTypeObject*>(object));
+    case Shape::kBuiltin:
+      return visit_builtin(object);
+    default:
+      break;
   }
-  if (info.shape == Shape::kIdentity ||
-      (functions_closed_ && info.shape == Shape::kFunction)) {
-    append_identity(object);
-    return true;
-  }
-  if (!info.exact) {
+  if (info.named || !info.exact) {
     walk_.words.push_back(tagged(Tag::kType));
     walk_.words.push_back(address_of(type));
+  }
+  if (!info.exact) {
     walk_.words.push_back(class_epoch(type));
     walk_.identities.push_back(reinterpret_cast<PyObject*>(type));
     if (watch_) watch_->add_type(type);
+    if (!class_state(type).empty() && !visit_class_state(type)) return false;
   }
   switch (info.shape) {
     case Shape::kInt:
@@ -233,6 +251,22 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
       ok = visit_members(object, names);
       break;
     }
+    case Shape::kWeakRef: {
+      if (watch_) watch_->add_weak_reference(object);
+      walk_.words.push_back(tagged(Tag::kWeakRef));
+      PyObject* referent = PyWeakref_GET_OBJECT(object);
+      const auto known = std::find(walk_.tensors.begin(), walk_.tensors.end(), referent);
+      if (referent == Py_None || met_.count(referent) || known != walk_.tensors.end()) {
+        ok = visit(referent);
+      } else if (lenient_) {
+        append_identity(object);
+      } else {
+        // Reading it here would keep it alive, and its end is what the reference is there to tell.
+        ok = fail(std::string("a weak reference to a ") + Py_TYPE(referent)->tp_name +
+                  " that no attribute leads to");
+      }
+      break;
+    }
     case Shape::kObject:
       walk_.words.push_back(tagged(Tag::kObject));
       break;
@@ -240,6 +274,12 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
       ok = fail(std::string("an object of type ") + Py_TYPE(object)->tp_name);
   }
   if (ok && !info.exact) ok = visit_attributes(object, info);
+  if (ok && PyODict_CheckExact(object)) {
+    PyObject** attributes = _PyObject_GetDictPtr(object);
+    if (attributes && *attributes && PyDict_GET_SIZE(*attributes)) {
+      ok = fail("an OrderedDict with attributes of its own");
+    }
+  }
   --depth_;
   return ok;
 }
@@ -257,33 +297,47 @@ bool Walker::visit_dict(PyObject* dict) {
     }
     if (!visit(value)) return false;
   }
+  return PyDict_GET_SIZE(dict) < 2 || !PyODict_Check(dict) || visit_order(dict);
+}
+
+bool Walker::visit_order(PyObject* dict) {
+  // move_to_end() changes the order of an ordered dictionary, and neither the dictionary's version
+  // nor the order in which PyDict_Next finds the entries.
+  const std::vector<PyObject*> keys = ordered_keys(dict);
+  if (watch_) watch_->add_order(dict, keys);
+  std::unordered_map<PyObject*, uint64_t> positions;
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, nullptr)) positions.emplace(key, positions.size());
+  bool moved = false;
+  for (size_t i = 0; i < keys.size(); ++i) moved = moved || positions[keys[i]] != i;
+  if (!moved) return true;
+  walk_.words.push_back(tagged(Tag::kOrder, keys.size()));
+  for (PyObject* each : keys) walk_.words.push_back(positions[each]);
   return true;
 }
 
 bool Walker::visit_set(PyObject* set) {
   if (watch_) watch_->add_set(set);
-  // Iteration order is not part of a set's value: sort what each element alone is described by.
-  std::vector<std::vector<uint64_t>> elements;
-  const Ref iterator = Ref::steal(PyObject_GetIter(set));
-  if (!iterator) throw PythonError();
-  while (Ref element = Ref::steal(PyIter_Next(iterator.get()))) {
-    Walk alone;
-    if (!Walker(alone).visit(element.get())) return fail(alone.unsupported);
-    if (!alone.tensors.empty()) return fail("a set of tensors");
-    walk_.identities.insert(walk_.identities.end(), alone.identities.begin(),
-                            alone.identities.end());
-    elements.push_back(std::move(alone.words));
-  }
-  if (PyErr_Occurred()) throw PythonError();
-  std::sort(elements.begin(), elements.end());
-  walk_.words.push_back(tagged(Tag::kSet, elements.size()));
-  for (const auto& element : elements) {
-    walk_.words.insert(walk_.words.end(), element.begin(), element.end());
+  // The order of iteration counts: code that runs over the set sees it. Equal sets of numbers or
+  // strings that were built alike have the same.
+  walk_.words.push_back(tagged(Tag::kSet, static_cast<uint64_t>(PySet_GET_SIZE(set))));
+  for (PyObject* element : set_items(set)) {
+    const size_t containers = walk_.containers.size();
+    const size_t tensors = walk_.tensors.size();
+    if (!visit(element)) return false;
+    if (walk_.tensors.size() != tensors) return fail("a set of tensors");
+    // The elements of a shadow's sets are the user's own, so only immutable ones will do.
+    for (size_t i = containers; i < walk_.containers.size(); ++i) {
+      if (!PyTuple_CheckExact(walk_.containers[i]) && !PyFrozenSet_CheckExact(walk_.containers[i]))
+        return fail("a set of objects that can change");
+    }
   }
   return true;
 }
 
 bool Walker::visit_attributes(PyObject* object, const TypeInfo& info) {
+  if (watch_) watch_->add_object(object, info.has_dict);
   if (!info.slots.empty()) {
     if (watch_) watch_->add_slots(object, info);
     walk_.words.push_back(tagged(Tag::kSlots, info.slots.size()));
@@ -312,15 +366,53 @@ bool Walker::visit_members(PyObject* object, const char* const* names) {
   return true;
 }
 
-bool Walker::visit_function(PyObject* function) {
-  if (watch_) watch_->add_function(function);
-  walk_.words.push_back(tagged(Tag::kFunction));
+bool Walker::visit_builtin(PyObject* function) {
+  PyObject* self = PyCFunction_GET_SELF(function);
+  if (self && !PyModule_Check(self) && !PyType_Check(self) && !lenient_) {
+    return fail(std::string("a method of C bound to an object of type ") + Py_TYPE(self)->tp_name);
+  }
   append_identity(function);
+  return true;
+}
+
+bool Walker::visit_class(PyTypeObject* type) {
+  append_identity(reinterpret_cast<PyObject*>(type));
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return true;
+  if (watch_) watch_->add_type(type);
+  walk_.words.push_back(tagged(Tag::kClass));
+  walk_.words.push_back(class_epoch(type));
+  return visit_class_state(type);
+}
+
+bool Walker::visit_class_state(PyTypeObject* type) {
+  if (!met_classes_.insert(type).second) return true;
+  // A copy: describing a value may add to the table that this comes from.
+  const std::vector<std::pair<PyObject*, PyObject*>> state = class_state(type);
+  for (const auto& [name, value] : state) {
+    walk_.words.push_back(tagged(Tag::kClassAttribute));
+    append_string(name);
+    if (!visit(value)) return false;
+  }
+  return true;
+}
+
+bool Walker::visit_function_parts(PyObject* function) {
+  if (watch_) watch_->add_function(function);
   append_identity(PyFunction_GET_CODE(function));
   for (PyObject* values :
        {PyFunction_GET_DEFAULTS(function), PyFunction_GET_KW_DEFAULTS(function)}) {
     if (!visit(values ? values : Py_None)) return false;
   }
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  if (!attributes || PyDict_GET_SIZE(attributes) == 0) return true;
+  walk_.words.push_back(tagged(Tag::kAttributes));
+  return visit_dict(attributes);
+}
+
+bool Walker::visit_function(PyObject* function) {
+  walk_.words.push_back(tagged(Tag::kFunction));
+  append_identity(function);
+  if (!visit_function_parts(function)) return false;
   if (PyObject* closure = PyFunction_GET_CLOSURE(function)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
       PyObject* cell = PyTuple_GET_ITEM(closure, i);
@@ -346,17 +438,25 @@ PyObject* library_predicate = nullptr;
 }
 
 bool is_library(PyObject* globals) {
-  static auto* known = new std::unordered_map<PyObject*, bool>();
-  const auto found = known->find(globals);
-  if (found != known->end()) return found->second;
-  bool library = false;
-  if (library_predicate) {
-    const Ref answer = Ref::steal(PyObject_CallOneArg(library_predicate, globals));
-    if (!answer) throw PythonError();
-    library = answer.get() == Py_True;
+  // A shadow's functions have a copy of their globals, which names the original.
+  if (PyObject* original = PyDict_GetItemString(globals, "__trident_globals__")) {
+    return is_library(original);
   }
-  Py_INCREF(globals);  // the address must not be reused by another module
-  known->emplace(globals, library);
+  // By file, where there is one: holding the dictionary itself would keep its module alive.
+  static auto* known = new std::unordered_map<std::string, bool>();
+  PyObject* file = PyDict_GetItemString(globals, "__file__");
+  const char* path = file && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : nullptr;
+  if (path) {
+    const auto found = known->find(path);
+    if (found != known->end()) return found->second;
+  }
+  PyErr_Clear();
+  if (!library_predicate) return false;
+  const std::string key = path ? path : "";
+  const Ref answer = Ref::steal(PyObject_CallOneArg(library_predicate, globals));
+  if (!answer) throw PythonError();
+  const bool library = answer.get() == Py_True;
+  if (path) known->emplace(key, library);
   return library;
 }
 
@@ -386,6 +486,7 @@ bool holds_state(PyObject* value) {
     case Shape::kObject:
     case Shape::kMethod:
     case Shape::kPartial:
+    case Shape::kWeakRef:
       return true;
     case Shape::kFunction:
       return !is_library(PyFunction_GET_GLOBALS(value));

@@ -8,6 +8,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "guards/python.h"
@@ -40,12 +41,25 @@ class Walker {
   // Appends the facts of `object`. False if it cannot be described (walk.unsupported says why).
   bool visit(PyObject* object);
 
+  // The facts of a class: whether it was patched, and what its attributes hold.
+  bool visit_class(PyTypeObject* type);
+
+  // What calls of this function depend on besides its arguments, globals and closure.
+  bool visit_function_parts(PyObject* function);
+
+  // While lenient, an object that cannot be described is guarded by identity.
+  void set_lenient(bool lenient) { lenient_ = lenient; }
+
  private:
   bool visit_slow(PyObject* object);
   bool visit_tensor(PyObject* object);
   bool visit_int(PyObject* object);
   bool visit_container(PyObject* object, const TypeInfo& info);
   bool visit_dict(PyObject* dict);
+  bool visit_order(PyObject* dict);
+  bool visit_class_state(PyTypeObject* type);
+  bool visit_tensor_attributes(PyObject* tensor);
+  bool visit_builtin(PyObject* function);
   bool visit_set(PyObject* set);
   bool visit_attributes(PyObject* object, const TypeInfo& info);
   bool visit_function(PyObject* function);
@@ -58,7 +72,9 @@ class Walker {
   Watch* watch_;
   std::unordered_map<PyObject*, uint32_t> met_;            // containers
   std::unordered_map<const void*, uint32_t> met_tensors_;  // TensorImpl
+  std::unordered_set<PyTypeObject*> met_classes_;
   uint32_t depth_ = 0;
+  bool lenient_ = false;
   bool functions_closed_ = false;
 };
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "guards/class_info.h"
+#include "guards/cpython_layout.h"
+
 #if PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030d0000
 #error "Trident supports CPython 3.11 and 3.12"
 #endif
@@ -29,25 +32,42 @@ bool same_items(const Items& items, PyObject* const* objects, size_t count) {
   return true;
 }
 
-std::vector<PyObject*> read_set(PyObject* set) {
+std::vector<PyObject*> read_all(Ref iterator, iternextfunc next) {
   std::vector<PyObject*> items;
-  const Ref iterator = Ref::steal(PyObject_GetIter(set));
   if (!iterator) throw PythonError();
-  while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) items.push_back(item.get());
-  if (PyErr_Occurred()) throw PythonError();
+  while (Ref item = Ref::steal(next(iterator.get()))) items.push_back(item.get());
+  if (PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_StopIteration)) throw PythonError();
+    PyErr_Clear();
+  }
   return items;
 }
 
 struct FunctionParts {
-  PyObject* parts[4];
+  static constexpr size_t kCount = 5;
+  PyObject* parts[kCount];
   explicit FunctionParts(PyObject* function)
       : parts{PyFunction_GET_CODE(function), PyFunction_GET_DEFAULTS(function),
-              PyFunction_GET_KW_DEFAULTS(function), PyFunction_GET_CLOSURE(function)} {}
+              PyFunction_GET_KW_DEFAULTS(function), PyFunction_GET_CLOSURE(function),
+              reinterpret_cast<PyFunctionObject*>(function)->func_dict} {}
 };
 
 }  // namespace
 
 uint64_t dict_version(PyObject* dict) { return version_of(dict); }
+
+// The builtin types' own iterators: a subclass may have others, written in Python.
+std::vector<PyObject*> ordered_keys(PyObject* dict) {
+  Ref iterator = Ref::steal(PyODict_Type.tp_iter(dict));
+  const iternextfunc next = iterator ? Py_TYPE(iterator.get())->tp_iternext : nullptr;
+  return read_all(std::move(iterator), next);
+}
+
+std::vector<PyObject*> set_items(PyObject* set) {
+  Ref iterator = Ref::steal(PySet_Type.tp_iter(set));
+  const iternextfunc next = iterator ? Py_TYPE(iterator.get())->tp_iternext : nullptr;
+  return read_all(std::move(iterator), next);
+}
 
 void Watch::add_dict(PyObject* dict) { dicts_.push_back({Ref::borrow(dict), version_of(dict)}); }
 
@@ -60,8 +80,28 @@ void Watch::add_list(PyObject* list) {
   lists_.push_back({Ref::borrow(list), {items, items + PyList_GET_SIZE(list)}});
 }
 
+void Watch::add_order(PyObject* dict, const std::vector<PyObject*>& keys) {
+  orders_.push_back({Ref::borrow(dict), {keys.begin(), keys.end()}});
+}
+
+void Watch::add_object(PyObject* object, bool has_dict) {
+  Ref dict;
+  PyObject** slot = nullptr;
+  if (has_dict) {
+    dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+    if (!dict) throw PythonError();
+    slot = instance_dict_slot(object);
+  }
+  objects_.push_back({Ref::borrow(object), Py_TYPE(object), slot, std::move(dict)});
+}
+
+void Watch::add_weak_reference(PyObject* reference) {
+  // Not the referent itself: watching must not keep it alive.
+  weak_.push_back({Ref::borrow(reference), Item::unkept(PyWeakref_GET_OBJECT(reference))});
+}
+
 void Watch::add_set(PyObject* set) {
-  const std::vector<PyObject*> items = read_set(set);
+  const std::vector<PyObject*> items = set_items(set);
   sets_.push_back({Ref::borrow(set), {items.begin(), items.end()}});
 }
 
@@ -80,13 +120,11 @@ void Watch::add_cell(PyObject* cell) {
 
 void Watch::add_function(PyObject* function) {
   const FunctionParts now(function);
-  functions_.push_back({Ref::borrow(function), {now.parts, now.parts + 4}});
+  functions_.push_back({Ref::borrow(function), {now.parts, now.parts + FunctionParts::kCount}});
 }
 
 void Watch::add_type(PyTypeObject* type) {
-  for (const Type& known : types_) {
-    if (known.type.get() == reinterpret_cast<PyObject*>(type)) return;
-  }
+  if (!known_types_.insert(type).second) return;
   types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)), type_version(type)});
 }
 
@@ -116,6 +154,17 @@ bool Watch::unchanged() {
   for (const Dict& watched : dicts_) {
     if (version_of(watched.dict.get()) != watched.version) return false;
   }
+  for (const Object& watched : objects_) {
+    if (Py_TYPE(watched.object.get()) != watched.type) return false;
+    if (watched.slot && *watched.slot != watched.dict.get()) return false;
+  }
+  for (const Items& watched : orders_) {
+    const std::vector<PyObject*> now = ordered_keys(watched.container.get());
+    if (!same_items(watched.items, now.data(), now.size())) return false;
+  }
+  for (const Cell& watched : weak_) {
+    if (!watched.value.is(PyWeakref_GET_OBJECT(watched.cell.get()))) return false;
+  }
   for (const Items& watched : lists_) {
     PyObject* list = watched.container.get();
     if (!same_items(watched.items, reinterpret_cast<PyListObject*>(list)->ob_item,
@@ -128,7 +177,7 @@ bool Watch::unchanged() {
     const auto size = static_cast<size_t>(PySet_GET_SIZE(watched.container.get()));
     if (size != watched.items.size()) return false;
     if (size == 0) continue;
-    const std::vector<PyObject*> now = read_set(watched.container.get());
+    const std::vector<PyObject*> now = set_items(watched.container.get());
     if (!same_items(watched.items, now.data(), now.size())) return false;
   }
   for (const Slots& watched : slots_) {
@@ -144,7 +193,7 @@ bool Watch::unchanged() {
   }
   for (const Function& watched : functions_) {
     const FunctionParts now(watched.function.get());
-    if (!same_items(watched.parts, now.parts, 4)) return false;
+    if (!same_items(watched.parts, now.parts, FunctionParts::kCount)) return false;
   }
   for (Globals& watched : globals_) {
     const uint64_t version = version_of(watched.dict.get());
@@ -162,8 +211,50 @@ bool Watch::unchanged() {
 void Watch::clear() { *this = Watch(); }
 
 size_t Watch::size() const {
-  return dicts_.size() + lists_.size() + sets_.size() + slots_.size() + cells_.size() +
-         functions_.size() + types_.size() + globals_.size();
+  return dicts_.size() + orders_.size() + objects_.size() + weak_.size() + lists_.size() +
+         sets_.size() + slots_.size() + cells_.size() + functions_.size() + types_.size() +
+         globals_.size();
+}
+
+int Watch::traverse(visitproc visit, void* arg) const {
+  const auto visit_items = [&](const std::vector<Item>& items) {
+    for (const Item& item : items) Py_VISIT(item.kept());
+    return 0;
+  };
+  for (const Dict& watched : dicts_) Py_VISIT(watched.dict.get());
+  for (const Object& watched : objects_) {
+    Py_VISIT(watched.object.get());
+    Py_VISIT(watched.dict.get());
+  }
+  for (const auto* group : {&orders_, &lists_, &sets_}) {
+    for (const Items& watched : *group) {
+      Py_VISIT(watched.container.get());
+      if (const int status = visit_items(watched.items)) return status;
+    }
+  }
+  for (const auto* group : {&cells_, &weak_}) {
+    for (const Cell& watched : *group) {
+      Py_VISIT(watched.cell.get());
+      Py_VISIT(watched.value.kept());
+    }
+  }
+  for (const Slots& watched : slots_) {
+    Py_VISIT(watched.object.get());
+    if (const int status = visit_items(watched.values)) return status;
+  }
+  for (const Function& watched : functions_) {
+    Py_VISIT(watched.function.get());
+    if (const int status = visit_items(watched.parts)) return status;
+  }
+  for (const Type& watched : types_) Py_VISIT(watched.type.get());
+  for (const Globals& watched : globals_) {
+    Py_VISIT(watched.dict.get());
+    for (const Global& global : watched.names) {
+      Py_VISIT(global.name.get());
+      Py_VISIT(global.value.kept());
+    }
+  }
+  return 0;
 }
 
 }  // namespace trident::guards

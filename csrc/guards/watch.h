@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_set>
 #include <vector>
 
 #include "guards/python.h"
@@ -16,6 +17,11 @@ namespace trident::guards {
 class Watch {
  public:
   void add_dict(PyObject* dict);
+  // An ordered dictionary's keys in their order, which its version tag does not cover.
+  void add_order(PyObject* dict, const std::vector<PyObject*>& keys);
+  // An instance whose class, and whose dictionary as a whole, can be exchanged.
+  void add_object(PyObject* object, bool has_dict);
+  void add_weak_reference(PyObject* reference);
   void add_list(PyObject* list);
   void add_set(PyObject* set);
   void add_slots(PyObject* object, const TypeInfo& info);
@@ -27,6 +33,7 @@ class Watch {
 
   bool unchanged();
   void clear();
+  int traverse(visitproc visit, void* arg) const;
   size_t size() const;
 
  private:
@@ -37,7 +44,13 @@ class Watch {
   class Item {
    public:
     explicit Item(PyObject* object);
+    static Item unkept(PyObject* object) {
+      Item item(nullptr);
+      item.object_ = object;
+      return item;
+    }
     bool is(PyObject* object) const { return object == object_; }
+    PyObject* kept() const { return keep_.get(); }
 
    private:
     PyObject* object_;
@@ -62,7 +75,13 @@ class Watch {
   };
   struct Function {
     Ref function;
-    std::vector<Item> parts;  // code, defaults, keyword defaults, closure
+    std::vector<Item> parts;  // code, defaults, keyword defaults, closure, attributes
+  };
+  struct Object {
+    Ref object;
+    PyTypeObject* type;  // kept alive by the walk's types
+    PyObject** slot;     // nullptr: no dictionary
+    Ref dict;
   };
   struct Type {
     Ref type;
@@ -79,15 +98,23 @@ class Watch {
   };
 
   std::vector<Dict> dicts_;
+  std::vector<Items> orders_;
+  std::vector<Object> objects_;
+  std::vector<Cell> weak_;
   std::vector<Items> lists_;
   std::vector<Items> sets_;
   std::vector<Slots> slots_;
   std::vector<Cell> cells_;
   std::vector<Function> functions_;
   std::vector<Type> types_;
+  std::unordered_set<PyTypeObject*> known_types_;
   std::vector<Globals> globals_;
 };
 
 uint64_t dict_version(PyObject* dict);
+
+// Keys of an ordered dictionary in its own order, and elements of a set; borrowed.
+std::vector<PyObject*> ordered_keys(PyObject* dict);
+std::vector<PyObject*> set_items(PyObject* set);
 
 }  // namespace trident::guards

@@ -23,7 +23,12 @@ enum class Tag : uint8_t {
   kObject,
   kSlots,
   kMissing,  // an unset slot or an empty cell
-  kType,     // next words: address of the type and its class epoch
+  kType,     // next words: address of the type and, for class statements, its epoch
+  kClass,    // a class as a value: its epoch, then its state
+  kClassAttribute,  // a name and its value follow
+  kAttributes,      // attributes of a tensor or function follow, as a dictionary
+  kWeakRef,         // the object follows
+  kOrder,           // of an ordered dictionary whose order is not that of insertion: next words, positions
   kMethod,
   kFunction,
   kPartial,

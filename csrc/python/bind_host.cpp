@@ -1,4 +1,5 @@
 // Python's view of host programs: `_C.Program`, and the memory that idle arenas hold.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "host/graph_replay.h"
 #include "host/program.h"
 #include "python/errors.h"
 
@@ -60,6 +62,26 @@ py::list run(Program& program, const py::sequence& inputs, const std::vector<int
   });
 }
 
+std::vector<host::TensorRef> share(const py::sequence& tensors) {
+  std::vector<host::TensorRef> shared;
+  for (const trident_tensor tensor : borrow(tensors)) {
+    shared.push_back(host::TensorRef::reclaim_copy(host::unwrap(tensor)));
+  }
+  return shared;
+}
+
+std::shared_ptr<host::GraphReplay> make_replay(uintptr_t exec, int device,
+                                               const py::sequence& inputs, std::vector<bool> staged,
+                                               const py::sequence& outputs) {
+  return translated([&] {
+    const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    return std::make_shared<host::GraphReplay>(
+        driver::CudaLibrary::instance(), reinterpret_cast<void*>(exec),
+        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), share(inputs),
+        std::move(staged), share(outputs));
+  });
+}
+
 bool guard(const Program& program, const std::vector<int64_t>& symbols) {
   return translated([&] {
     TORCH_CHECK_VALUE(symbols.size() == program.num_symbols(), "program ", program.name(), " has ",
@@ -94,6 +116,14 @@ void bind_host(py::module_& m) {
       .def_property_readonly("calls_boxed", &Program::calls_boxed,
                              "operator calls per run through the dispatcher")
       .def_property_readonly("arena_bytes", &Program::arena_bytes);
+
+  py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
+      m, "GraphReplay", "A host program captured into a CUDA graph.")
+      .def(
+          py::init(&make_replay), py::arg("exec"), py::arg("device"), py::arg("inputs"),
+          py::arg("staged"), py::arg("outputs"),
+          "`exec`: the graph's cudaGraphExec_t. It serves calls on the stream that is current now.")
+      .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(
       "release_arenas",

@@ -358,6 +358,12 @@ void bind_scm(py::module_& m) {
       "where `compiled_now`, else as a hit.");
   m.def("add_root",
         [](py::handle scm, py::handle root) { module_of(scm).state().add_root(root.ptr()); });
+  m.def(
+      "use_graphs",
+      [](py::handle scm, py::handle capture, uint64_t after_hits) {
+        module_of(scm).use_graphs(capture.ptr(), after_hits);
+      },
+      py::arg("scm"), py::arg("capture"), py::arg("after_hits"));
   m.def("count", [](py::handle scm, const std::string& outcome) {
     Stats& stats = module_of(scm).stats;
     if (outcome == "fallback") {

@@ -14,6 +14,9 @@ using guards::Walker;
 
 namespace {
 
+constexpr uint32_t kMismatchesBeforeRecapture = 3;
+constexpr uint32_t kMaxCaptures = 16;
+
 // Positional arguments as a tuple and keyword arguments as a dictionary, for the paths that leave
 // native code.
 struct PackedArguments {
@@ -73,6 +76,13 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
       walk.words.push_back(tagged(Tag::kSameTensor, i << 32 | position));
     }
   }
+  // The same of objects: `cache is self.cache`.
+  for (size_t i = 0; i < walk.containers.size(); ++i) {
+    const size_t position = state_.container_position_of(walk.containers[i]);
+    if (position != guards::State::kNotState) {
+      walk.words.push_back(tagged(Tag::kReference, i << 32 | position));
+    }
+  }
   return true;
 }
 
@@ -90,6 +100,15 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
     return result;
   }
   try {
+    // A cache or another large input was replaced for good: the graph is captured anew.
+    if (specialization.graph_mismatches >= kMismatchesBeforeRecapture &&
+        specialization.graph_captures < kMaxCaptures) [[unlikely]] {
+      specialization.graph_tried = false;
+    }
+    if (capture_graph_ && !specialization.graph_tried && specialization.hits >= graph_after_hits_)
+        [[unlikely]] {
+      capture_graph(specialization, facts);
+    }
     Ref result = specialization.run(facts);
     ++(compiled_now ? stats.misses : stats.hits);
     specialization.hits += compiled_now ? 0 : 1;
@@ -100,6 +119,22 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
   } catch (...) {
     ++stats.errors;
     throw;
+  }
+}
+
+void Module::capture_graph(Specialization& specialization, const CallFacts& facts) {
+  specialization.graph_tried = true;
+  ++specialization.graph_captures;
+  specialization.graph_mismatches = 0;
+  const Ref inputs = specialization.input_objects(facts);
+  const pybind11::object replay =
+      pybind11::reinterpret_borrow<pybind11::object>(capture_graph_.get())(
+          specialization.program,
+          pybind11::reinterpret_borrow<pybind11::object>(specialization.info.get()),
+          pybind11::reinterpret_borrow<pybind11::object>(inputs.get()));
+  // A graph holds the sizes that it was captured with.
+  if (!replay.is_none() && specialization.symbolic.empty()) {
+    specialization.graph = replay.cast<std::shared_ptr<host::GraphReplay>>();
   }
 }
 
@@ -133,6 +168,7 @@ std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
 int Module::traverse(visitproc visit, void* arg) {
   Py_VISIT(miss_.get());
   Py_VISIT(eager_.get());
+  Py_VISIT(capture_graph_.get());
   for (const Ref& root : state_.roots()) Py_VISIT(root.get());
   return 0;
 }
@@ -142,6 +178,7 @@ void Module::clear() {
   state_.clear();
   miss_ = Ref();
   eager_ = Ref();
+  capture_graph_ = Ref();
 }
 
 }  // namespace trident::python

@@ -49,6 +49,13 @@ class Module {
   std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
                                       std::shared_ptr<Specialization> specialization);
 
+  // Graph mode: a specialization with this many hits is handed to `capture`, a callable that takes
+  // the program, its record and its input tensors and returns a GraphReplay or None.
+  void use_graphs(PyObject* capture, uint64_t after_hits) {
+    capture_graph_ = guards::Ref::borrow(capture);
+    graph_after_hits_ = after_hits;
+  }
+
   Stats stats;
   guards::State& state() { return state_; }
   scm::GuardTable& table() { return table_; }
@@ -59,6 +66,10 @@ class Module {
  private:
   guards::Ref miss_;   // (args, kwargs) -> result
   guards::Ref eager_;  // the original callable
+  void capture_graph(Specialization& specialization, const CallFacts& facts);
+
+  guards::Ref capture_graph_;
+  uint64_t graph_after_hits_ = 0;
   guards::State state_;
   scm::GuardTable table_;
 };

@@ -21,7 +21,7 @@ class ReleaseInterpreter {
 
 }  // namespace
 
-Ref Specialization::run(const CallFacts& facts) const {
+Ref Specialization::run(const CallFacts& facts) {
   // Strong references: while the lock is released another thread may replace a weight.
   std::vector<at::Tensor> held;
   std::vector<trident_tensor> raw;
@@ -45,11 +45,19 @@ Ref Specialization::run(const CallFacts& facts) const {
   }
 
   const std::vector<int64_t> sizes = symbols(facts.arguments.words);
+  const std::shared_ptr<host::GraphReplay> replay = graph;
+  bool replayed = false;
   std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
   {
     const ReleaseInterpreter release;
-    program->run(raw.data(), sizes.data(), produced);
+    if (replay && replay->matches(raw.data())) {
+      replay->replay(raw.data(), produced);
+      replayed = true;
+    } else {
+      program->run(raw.data(), sizes.data(), produced);
+    }
   }
+  if (replay) graph_mismatches = replayed ? 0 : graph_mismatches + 1;
   std::vector<at::Tensor> outputs;
   outputs.reserve(produced.size());
   for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
@@ -58,6 +66,19 @@ Ref Specialization::run(const CallFacts& facts) const {
   const std::vector<Ref> built = result.build(sources);
   effects.apply(sources, built);
   return built.at(result_node);
+}
+
+Ref Specialization::input_objects(const CallFacts& facts) const {
+  Ref list = Ref::steal(PyList_New(0));
+  if (!list) throw guards::PythonError();
+  for (const size_t index : inputs) {
+    if (PyList_Append(list.get(), facts.tensor(index)) < 0) throw guards::PythonError();
+  }
+  for (const at::Tensor& constant : constants) {
+    const Ref object = Ref::steal(THPVariable_Wrap(constant));
+    if (!object || PyList_Append(list.get(), object.get()) < 0) throw guards::PythonError();
+  }
+  return list;
 }
 
 }  // namespace trident::python

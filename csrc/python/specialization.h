@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "guards/state.h"
+#include "host/graph_replay.h"
 #include "host/program.h"
 #include "python/template.h"
 #include "scm/guard_table.h"
@@ -41,7 +42,12 @@ class Specialization : public scm::Entry {
   size_t result_node = 0;
   Effects effects;
   guards::Reads reads;
-  guards::Ref info;                     // the Python record that describes it
+  guards::Ref info;  // the Python record that describes it
+  // Graph mode, driven by the module that owns the specialization; only where no size varies.
+  std::shared_ptr<host::GraphReplay> graph;
+  bool graph_tried = false;
+  uint32_t graph_captures = 0;
+  uint32_t graph_mismatches = 0;        // calls in a row that the graph could not serve
   std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
   bool accepts(scm::Words words) override {
@@ -51,7 +57,10 @@ class Specialization : public scm::Entry {
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return, and released while the program runs.
-  guards::Ref run(const CallFacts& facts) const;
+  guards::Ref run(const CallFacts& facts);
+
+  // The program's inputs in this call, as Python objects: a new list.
+  guards::Ref input_objects(const CallFacts& facts) const;
 
  private:
   std::vector<int64_t> symbols(scm::Words words) const {

@@ -17,6 +17,11 @@ from hypothesis import strategies as st
 import trident
 from trident.errors import UnsupportedError
 from trident.ir import expressions
+from trident.optimize import optimizer_of
+
+
+def optimize(function: Any) -> Any:
+    return trident.optimize(function, dynamic=True)
 
 
 def specializations(optimized: Any) -> int:
@@ -54,6 +59,13 @@ def strict() -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield
+
+
+@pytest.fixture(autouse=True)
+def sizes_found_by_comparison(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the attempt to leave all sizes open: the first length is fixed, the second is not."""
+    if request.node.get_closest_marker("all_sizes") is None:
+        monkeypatch.setattr("trident.miss.all_soft_words", lambda facts: None)
 
 
 LENGTHS = [5, 7, 9, 2, 64, 33, 3, 16, 100]
@@ -102,7 +114,7 @@ UNARY = [sliced, reshaped, expanded, in_place, made, reduced, gathered]
 
 @pytest.mark.parametrize("function", UNARY, ids=lambda f: f.__name__)
 def test_one_specialization_serves_every_length(function: Callable[..., Any]) -> None:
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in LENGTHS:
         agree(optimized, function, lambda n=n: (torch.randn(n, 4),))
     # The first length, all others, and 2 where the code cuts off one row: one row is left.
@@ -110,19 +122,44 @@ def test_one_specialization_serves_every_length(function: Callable[..., Any]) ->
     assert optimized.stats()["hits"] >= len(LENGTHS) - 3
 
 
+@pytest.mark.all_sizes
 @pytest.mark.parametrize("function", UNARY, ids=lambda f: f.__name__)
 def test_dynamic_true_needs_no_first_length(function: Callable[..., Any]) -> None:
-    optimized = trident.optimize(function, dynamic=True)
+    optimized = optimize(function)
     for n in LENGTHS:
         agree(optimized, function, lambda n=n: (torch.randn(n, 4),))
     assert specializations(optimized) <= 2
 
 
-def test_dynamic_false_fixes_every_length() -> None:
-    optimized = trident.optimize(sliced, dynamic=False)
+@pytest.mark.parametrize("options", [{}, {"dynamic": "auto"}, {"dynamic": False}])
+def test_every_length_is_fixed_unless_asked(options: Any) -> None:
+    optimized = trident.optimize(sliced, **options)
     for n in LENGTHS[:4]:
         agree(optimized, sliced, lambda n=n: (torch.randn(n, 4),))
     assert specializations(optimized) == 4
+    assert "varying" not in trident.explain(optimized)
+
+
+@pytest.mark.all_sizes
+def test_where_not_all_sizes_can_vary_those_that_differ_do() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x * 2, f"{x.shape[1]} columns"
+
+    optimized = optimize(function)
+    for n in LENGTHS:
+        agree(optimized, function, lambda n=n: (torch.randn(n, 4),))
+    assert specializations(optimized) == 2
+    assert "varying: size 0 of tensor 0" in trident.explain(optimized)
+
+
+@pytest.mark.all_sizes
+def test_no_graph_where_sizes_vary() -> None:
+    optimized = trident.optimize(sliced, dynamic=True, graphs=True)
+    for n in LENGTHS:
+        agree(optimized, sliced, lambda n=n: (torch.randn(n, 4),))
+    record = optimizer_of(optimized).records[0]
+    assert record.symbols and record.graph_obstacle == "its sizes vary between calls"
+    assert record.cuda_graph is None
 
 
 def test_matrix_products_and_attention() -> None:
@@ -138,7 +175,7 @@ def test_matrix_products_and_attention() -> None:
         return attended, mixed.transpose(1, 2).reshape(2, x.shape[1], 16), F.layer_norm(h, (16,))
 
     # An argument of the function's closure is state: only `x` and `mask` vary.
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in LENGTHS:
         agree(
             optimized,
@@ -152,7 +189,7 @@ def test_two_sizes_vary_by_themselves() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         return torch.cat([x, y], 1)[:, 2:], x @ x.t(), y.t().contiguous()
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n, m in [(5, 7), (6, 9), (3, 11), (20, 4), (2, 2), (9, 9)]:
         agree(optimized, function, lambda n=n, m=m: (torch.randn(4, n), torch.randn(4, m)))
     assert specializations(optimized) == 2
@@ -162,7 +199,7 @@ def test_a_second_size_begins_to_vary() -> None:
     def function(x: torch.Tensor) -> Any:
         return x.softmax(-1).sum(0)
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n, m in [(5, 7), (5, 8), (5, 9), (6, 9), (7, 3), (8, 20)]:
         agree(optimized, function, lambda n=n, m=m: (torch.randn(n, m),))
     assert specializations(optimized) == 3
@@ -172,7 +209,7 @@ def test_equal_sizes_that_part_later() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         return x.sum(0) + y.sum(0), x.shape[0], y.shape[0]
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n, m in [(5, 5), (7, 7), (9, 9), (9, 4), (3, 8), (6, 6)]:
         agree(optimized, function, lambda n=n, m=m: (torch.randn(n, 3), torch.randn(m, 3)))
     before = specializations(optimized)
@@ -181,11 +218,12 @@ def test_equal_sizes_that_part_later() -> None:
     assert specializations(optimized) == before
 
 
+@pytest.mark.all_sizes
 def test_sizes_that_must_agree_are_compared() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y
 
-    optimized = trident.optimize(function, dynamic=True)
+    optimized = optimize(function)
     agree(optimized, function, lambda: (torch.randn(5, 2), torch.randn(5, 2)))
     agree(optimized, function, lambda: (torch.randn(8, 2), torch.randn(8, 2)))
     with pytest.raises(RuntimeError, match="must match the size"):
@@ -195,14 +233,14 @@ def test_sizes_that_must_agree_are_compared() -> None:
 
 
 def test_branches_on_a_size_are_guarded() -> None:
-    optimized = trident.optimize(branching)
+    optimized = optimize(branching)
     for n in [5, 6, 9, 10, 8, 3, 2, 50]:
         agree(optimized, branching, lambda n=n: (torch.randn(n, 2),))
     assert specializations(optimized) == 3
 
 
 def test_zero_and_one_have_their_own() -> None:
-    optimized = trident.optimize(reduced)
+    optimized = optimize(reduced)
     for n in [5, 6, 1, 2, 9, 1]:
         agree(optimized, reduced, lambda n=n: (torch.randn(n, 4),))
     assert specializations(optimized) == 3
@@ -210,7 +248,7 @@ def test_zero_and_one_have_their_own() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).sum(0)
 
-    optimized = trident.optimize(scaled)
+    optimized = optimize(scaled)
     for n in [5, 6, 0, 8, 1, 0]:
         agree(optimized, scaled, lambda n=n: (torch.randn(n, 4),))
     assert specializations(optimized) == 4
@@ -234,7 +272,7 @@ def test_strided_arguments(make: Callable[[int], torch.Tensor]) -> None:
     def function(x: torch.Tensor) -> Any:
         return x * 2, x.reshape(-1), x.sum(0), x.transpose(0, 1), x.clone(), x[..., 1:].contiguous()
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 7, 10, 3, 20]:
         agree(optimized, function, lambda n=n: (make(n),))
     # A view's address may be a multiple of 16 or not, which is a fact of its own.
@@ -246,7 +284,7 @@ def test_layout_change_is_another_specialization() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.view(-1) * 2 if x.is_contiguous() else x.sum(0)
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 6, 9]:
         agree(optimized, function, lambda n=n: (torch.randn(n, 4),))
         agree(optimized, function, lambda n=n: (torch.randn(4, n).t(),))
@@ -258,7 +296,7 @@ def test_int_arguments() -> None:
         kind = "int" if isinstance(n, int) else "other"
         return x[start : start + n] * n, torch.arange(n), n, kind
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n, start in [(4, 2), (5, 2), (6, 3), (9, 5), (3, 4)]:
         torch.manual_seed(0)
         x = torch.randn(20, 2)
@@ -272,7 +310,7 @@ def test_code_that_may_ask_for_the_type_keeps_sizes_fixed() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if type(x.shape[0]) is int else x * 3
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 6, 7]:
         agree(optimized, function, lambda n=n: (torch.randn(n),))
     assert specializations(optimized) == 3
@@ -282,8 +320,21 @@ def test_text_of_a_size_keeps_it_fixed() -> None:
     def function(x: torch.Tensor) -> Any:
         return x * 2, f"{x.shape[0]} rows"
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 6, 7]:
+        agree(optimized, function, lambda n=n: (torch.randn(n),))
+    assert specializations(optimized) == 3
+
+
+def test_a_refusal_that_the_code_catches_keeps_sizes_fixed() -> None:
+    def function(x: torch.Tensor) -> Any:
+        try:
+            return x * len(f"{x.shape[0]}")
+        except Exception:
+            return x * 100
+
+    optimized = optimize(function)
+    for n in [5, 6, 77]:
         agree(optimized, function, lambda n=n: (torch.randn(n),))
     assert specializations(optimized) == 3
 
@@ -292,7 +343,7 @@ def test_shapes_in_the_result_keep_sizes_fixed() -> None:
     def function(x: torch.Tensor) -> Any:
         return x * 2, x.shape, {"twice": 2 * x.shape[0]}
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 6, 7]:
         got, expected = optimized(torch.ones(n)), function(torch.ones(n))
         assert got[1:] == expected[1:]
@@ -306,7 +357,7 @@ def test_loops_over_a_size_keep_it_fixed() -> None:
             total = total + x[i] * i
         return total
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [3, 4, 5, 6]:
         agree(optimized, function, lambda n=n: (torch.randn(n, 2),))
     assert specializations(optimized) == 4
@@ -317,7 +368,7 @@ def test_aliased_arguments_keep_sizes_fixed() -> None:
         x.add_(1)
         return y * 2
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [5, 6, 7, 8]:
         x = torch.arange(float(n))
         torch.testing.assert_close(optimized(x, x[:]), (torch.arange(float(n)) + 1) * 2)
@@ -331,7 +382,7 @@ def test_assigned_size_becomes_an_attribute() -> None:
             return x + 1
 
     module = Counter()
-    optimized = trident.optimize(module)
+    optimized = optimize(module)
     for n in [5, 6, 9]:
         optimized(torch.ones(n))
         assert module.rows == n and type(module.rows) is int
@@ -361,7 +412,7 @@ def launch_add_one(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_launches_with_symbolic_size_and_grid(device: torch.device) -> None:
-    optimized = trident.optimize(launch_add_one)
+    optimized = optimize(launch_add_one)
     for n in [5, 7, *range(2, 201, 9), 16, 32, 160, 1, 200]:
         x = torch.arange(float(n), device=device)
         torch.testing.assert_close(optimized(x), (x + 1) * 2, rtol=0, atol=0)
@@ -376,7 +427,7 @@ def test_launch_with_block_size_chosen_from_a_symbolic_width(device: torch.devic
         scale_rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 0.5, B=block)
         return out
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n, m in [(3, 5), (4, 5), (5, 7), (6, 8), (7, 6), (2, 9), (3, 16), (9, 30), (2, 31)]:
         x = torch.randn(n, m, device=device)
         torch.testing.assert_close(optimized(x), x * 0.5, rtol=0, atol=0)
@@ -390,7 +441,7 @@ def test_launch_at_a_symbolic_offset(device: torch.device) -> None:
         add_one[(triton.cdiv(half, 16),)](doubled[half : 2 * half], out, half, B=16)
         return out
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [6, 10, 11, 14, 8, 16, 64, 33, 66, 128, 3]:
         x = torch.arange(float(n), device=device)
         half = n // 2
@@ -403,7 +454,7 @@ def test_launch_with_symbolic_int_argument(device: torch.device) -> None:
         add_one[lambda meta: (triton.cdiv(n, meta["B"]),)](x, out, n, B=16)
         return out
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     x = torch.arange(64.0, device=device)
     for n in [5, 6, 17, 16, 48, 1, 0, 33]:
         expected = torch.where(x < n, x + 1, torch.zeros_like(x))
@@ -437,7 +488,7 @@ def llama(liger: bool) -> Any:
 
 def test_prefill_of_any_length() -> None:
     model, _ = llama(liger=False)
-    optimized = trident.optimize(model)
+    optimized = optimize(model)
     for n in [5, 7, 9, 64, 1, 2, 33, 16, 48]:
         ids = torch.randint(0, 64, (1, n))
         got = optimized(input_ids=ids, use_cache=False).logits
@@ -453,7 +504,7 @@ def test_prefill_of_any_length_with_liger_kernels(device: torch.device) -> None:
     model, _ = llama(liger=True)
     model = model.to(device)
     model.load_state_dict(plain.state_dict())
-    optimized = trident.optimize(model)
+    optimized = optimize(model)
     for n in [5, 7, 9, 1, 2, 33, 16, 48]:
         ids = torch.randint(0, 64, (1, n), device=device)
         got = optimized(input_ids=ids, use_cache=False).logits
@@ -466,7 +517,7 @@ def test_prefill_of_any_length_with_liger_kernels(device: torch.device) -> None:
 def test_decoding_with_a_growing_cache() -> None:
     transformers = pytest.importorskip("transformers")
     model, config = llama(liger=False)
-    optimized = trident.optimize(model)
+    optimized = optimize(model)
 
     def generate(function: Any) -> torch.Tensor:
         cache = transformers.DynamicCache(config=config)
@@ -536,7 +587,7 @@ def test_divisors_that_may_be_zero_are_found_and_guarded() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.view(x.shape[0] // 4, 4, -1) if x.shape[0] % 4 == 0 else x
 
-    optimized = trident.optimize(function)
+    optimized = optimize(function)
     for n in [4, 8, 12, 3, 5, 2, 40]:
         agree(optimized, function, lambda n=n: (torch.randn(n, 3),))
     assert specializations(optimized) == 3
@@ -556,7 +607,7 @@ _PROPERTIES = {
         x.shape[0] + 0 if x.shape[1] % 3 == 0 else y.shape[0],
     ),
 }
-_mixed = trident.optimize(_PROPERTIES["mixed"])
+_mixed = optimize(_PROPERTIES["mixed"])
 
 
 @settings(

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -52,6 +53,17 @@ def test_header_of_generated_code_is_installed() -> None:
     assert installed.read_text() == (ROOT / "csrc" / "abi" / "abi.h").read_text()
 
 
+def test_package_holds_every_source_and_one_native_module() -> None:
+    def files(folder: pathlib.Path, pattern: str) -> set[str]:
+        return {str(path.relative_to(folder)) for path in folder.rglob(pattern)}
+
+    installed = package_folder()
+    for pattern in ("*.py", "*.pyi"):
+        assert files(installed, pattern) == files(ROOT / "trident", pattern)
+    assert len(files(installed, "*.so")) == 1  # not a checkout's own besides
+    assert {"build/builder.py", "ir/passes/__init__.py"} <= files(installed, "*.py")
+
+
 def test_public_interface_is_exported() -> None:
     import trident
 
@@ -72,6 +84,37 @@ def test_installed_metadata_names_supported_versions() -> None:
 
 def test_build_does_not_require_a_second_torch() -> None:
     assert not any(line.startswith("torch") for line in PROJECT["build-system"]["requires"])
+
+
+def test_changed_sources_are_noticed_by_content_and_get_the_present_time(
+    tmp_path: pathlib.Path,
+) -> None:
+    for name in ("csrc", "third_party", "trident", "scripts"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "scripts" / "sources.sh", tmp_path / "scripts")
+    kept, changed, new = (tmp_path / "csrc" / name for name in ("kept.h", "old name.h", "new.cpp"))
+    for path in (kept, changed, *(tmp_path / f for f in ("CMakeLists.txt", "pyproject.toml"))):
+        path.write_text("1")
+        os.utime(path, (1, 1))
+    (tmp_path / "README.md").write_text("1")
+
+    def run() -> int:
+        subprocess.run([tmp_path / "scripts" / "sources.sh", "build/list"], check=True)
+        stamp = tmp_path / "build" / "list"
+        written = stamp.stat().st_mtime_ns
+        os.utime(stamp, (1, 1))
+        return written
+
+    run()
+    assert run() == 10**9  # nothing changed, nothing written
+    for path in (changed, new):
+        path.write_text("2")
+        os.utime(path, (1, 1))
+    assert run() > 10**9
+    assert kept.stat().st_mtime == 1
+    assert changed.stat().st_mtime > 1 and new.stat().st_mtime > 1
+    new.unlink()
+    assert run() > 10**9
 
 
 def test_requirements_expand_extras_of_the_package() -> None:

@@ -37,27 +37,34 @@ def _called_by_machinery() -> bool:
 
 
 def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
-    name = namespace.get("__name__") or ""
+    name = namespace.get("__name__")
+    if type(name) is not str:
+        return False
     return name == "torch" or name.startswith("torch.") or is_machinery(namespace)
 
 
 @contextlib.contextmanager
-def symbolic_ints_pass_for_ints() -> Iterator[None]:
+def symbolic_ints_pass_for_ints() -> Iterator[list[Exception]]:
     """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton.
 
     Turning one into text there raises UnsupportedError.
+
+    Yields:
+        A list that receives what was refused, for the case that the user's code catches it.
     """
     represent = torch.SymInt.__repr__
+    problems: list[Exception] = []
 
     def refuse(self: torch.SymInt) -> str:
         if not _called_by_machinery():
-            raise UnsupportedError("the call turns a size that varies into text")
+            problems.append(UnsupportedError("the call turns a size that varies into text"))
+            raise problems[-1]
         return represent(self)
 
     builtins.isinstance = _isinstance_of_int
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
     try:
-        yield
+        yield problems
     finally:
         builtins.isinstance = _isinstance
         torch.SymInt.__repr__ = represent  # type: ignore[method-assign]

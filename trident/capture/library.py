@@ -51,3 +51,9 @@ def is_library_globals(namespace: dict[str, Any]) -> bool:
         return True
     module = sys.modules.get(name) if isinstance(name, str) else None
     return module is None or vars(module) is not namespace
+
+
+def is_library_module(name: object) -> bool:
+    """Whether classes that name this module as theirs belong to a library."""
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return module is not None and is_library_globals(vars(module))

@@ -1,20 +1,17 @@
-"""What the code that ran during a trace read from outside of its arguments."""
+"""What the code that ran during a trace read from outside of its arguments and attributes."""
 
 from __future__ import annotations
 
-import dis
-import functools
-import gc
+import os
+import sys
 import types
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trident.capture.library import is_library_file, is_library_globals
-from trident.capture.shadow import shadow_functions
-from trident.errors import UnsupportedError
+from trident.capture.library import is_library_globals
 
 Read = tuple[Any, Any, bool]
-"""``(globals dictionary, name, deep)``, ``(cell, None, deep)`` or ``(class, None, False)``."""
+"""``(globals dictionary, name, deep)``; with None as name ``(cell, None, deep)``,
+``(function, None, True)`` or ``(class, None, False)``."""
 
 # The machinery of a trace runs in no eager call, so nothing depends on what it reads.
 _MACHINERY = (
@@ -37,6 +34,7 @@ _MACHINERY = (
     "torch._inductor",
     "torch._C",
     "torch._tensor_str",
+    "torch.overrides",
     "sympy",
     "trident",
     "triton",
@@ -52,102 +50,81 @@ _MACHINERY = (
     "threading",
 )
 
+# Libraries whose module-level containers are caches of their own; guarded by identity.
+_SHALLOW = ("torch", "triton", "numpy", "sympy", "builtins")
+
 
 def is_machinery(namespace: dict[str, Any]) -> bool:
     """Whether code with these globals belongs to the trace rather than to the call."""
-    name = namespace.get("__name__") or ""
-    return name.startswith(_MACHINERY)
+    name = namespace.get("__name__")
+    return not isinstance(name, str) or name.startswith(_MACHINERY)
 
 
-@functools.cache
-def _writes_globals(code: types.CodeType) -> str | None:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            return str(instruction.argval)
-    return None
+class ReadSet:
+    """Reads, each once, in the order in which they were added."""
 
+    def __init__(self) -> None:
+        self._reads: dict[tuple[int, Any], Read] = {}
 
-def collect_reads(
-    executed: Iterable[tuple[types.CodeType, dict[str, Any]]],
-    shadow_namespaces: Mapping[int, tuple[dict[str, Any], dict[str, Any], frozenset[str]]],
-) -> list[Read]:
-    """The globals, closure cells and classes that executed code depends on.
+    def items(self) -> list[Read]:
+        """All reads."""
+        return list(self._reads.values())
 
-    Args:
-        executed: code objects with the globals they ran with.
-        shadow_namespaces: `Shadow.namespaces`; what a cloned function read stands for a read of the
-            original's globals, and the names replaced in the clone are part of the walked state.
+    def add(self, namespace: dict[str, Any], name: str) -> None:
+        """A name in a namespace, whether it is there or not."""
+        key = (id(namespace), name)
+        if key not in self._reads:
+            self._reads[key] = (namespace, name, _is_deep(namespace, name))
 
-    Raises:
-        UnsupportedError: where user code assigns a global.
-    """
-    reads: dict[tuple[int, Any], Read] = {}
-    with_closure: list[types.CodeType] = []
-    for code, namespace in executed:
+    def add_class(self, cls: type) -> None:
+        """A class: its attributes and what they hold."""
+        self._reads[id(cls), None] = (cls, None, False)
+
+    def add_function(self, function: types.FunctionType) -> None:
+        """A function that ran: its code, defaults, attributes and closure."""
+        self._reads[id(function), None] = (function, None, True)
+        for cell in function.__closure__ or ():
+            self._reads[id(cell), None] = (cell, None, True)
+
+    def add_library_code(self, names: tuple[str, ...], namespace: dict[str, Any]) -> None:
+        """Names that a library's code mentions, where its module defines them."""
         if is_machinery(namespace):
-            continue
-        names = code.co_names
-        if id(namespace) in shadow_namespaces:
-            _, namespace, replaced = shadow_namespaces[id(namespace)]
-            names = tuple(name for name in names if name not in replaced)
-        user = not is_library_globals(namespace)
-        if user:
-            name = _writes_globals(code)
-            if name is not None:
-                raise UnsupportedError(
-                    f"{code.co_qualname} assigns the global variable {name}",
-                    f"{code.co_filename}:{code.co_firstlineno}",
-                )
-            if code.co_freevars:
-                with_closure.append(code)
-        _read_names(names, namespace, user, reads, set())
-    _read_closures(with_closure, reads)
-    return list(reads.values())
+            return
+        self._add_present(names, namespace, set())
+        if "environ" in names:
+            self.add_environment()
+
+    def add_environment(self) -> None:
+        """The environment variables, all of them."""
+        self.add(vars(os.environ), "_data")
+
+    def _add_present(
+        self, names: tuple[str, ...], namespace: dict[str, Any], visited: set[int]
+    ) -> None:
+        """Reads of `names` in `namespace`, and in modules found there: `F.linear`."""
+        visited.add(id(namespace))
+        for name in names:
+            if name not in namespace or (id(namespace), name) in self._reads:
+                continue
+            self.add(namespace, name)
+            value = namespace[name]
+            if isinstance(value, types.ModuleType):
+                inner = vars(value)
+                if id(inner) not in visited and not is_machinery(inner):
+                    self._add_present(names, inner, visited)
 
 
-def _read_names(
-    names: tuple[str, ...],
-    namespace: dict[str, Any],
-    user: bool,
-    reads: dict[tuple[int, Any], Read],
-    visited: set[int],
-) -> None:
-    """Reads of `names` in `namespace`, and of the same names in modules found there: `F.linear`."""
-    visited.add(id(namespace))
-    for name in names:
-        if name not in namespace or (id(namespace), name) in reads:
-            continue
-        value = namespace[name]
-        reads[id(namespace), name] = (namespace, name, user)
-        if isinstance(value, types.ModuleType):
-            inner = vars(value)
-            if id(inner) not in visited and not is_machinery(inner):
-                _read_names(names, inner, not is_library_globals(inner), reads, visited)
-        elif isinstance(value, type) and user:
-            _read_class(value, reads)
-
-
-def _read_class(cls: type, reads: dict[tuple[int, Any], Read]) -> None:
-    module = getattr(cls, "__module__", None)
-    if module in ("builtins", "typing") or (module or "").startswith(("torch", "triton")):
-        return
-    reads[id(cls), None] = (cls, None, False)
-
-
-def _read_closures(codes: list[types.CodeType], reads: dict[tuple[int, Any], Read]) -> None:
-    if not codes:
-        return
-    wanted = {id(code) for code in codes}
-    for owner in gc.get_referrers(*codes):
-        if not isinstance(owner, types.FunctionType) or id(owner.__code__) not in wanted:
-            continue
-        if owner in shadow_functions:
-            continue  # what its cells hold stands for what the original's hold
-        for cell in owner.__closure__ or ():
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                value = None
-            reads[id(cell), None] = (cell, None, True)
-            if isinstance(value, type) and not is_library_file(owner.__code__.co_filename):
-                _read_class(value, reads)
+def _is_deep(namespace: dict[str, Any], name: str) -> bool:
+    """Whether the contents of a global count: always for the user's, for libraries' data."""
+    if not is_library_globals(namespace):
+        return True
+    module = namespace.get("__name__") or ""
+    if module == "torch.nn.modules.module":
+        return name.startswith("_global_")  # hooks that apply to every module
+    top = module.partition(".")[0]
+    if top in _SHALLOW or (top in sys.stdlib_module_names and namespace is not vars(os.environ)):
+        return False
+    return not isinstance(
+        namespace.get(name),
+        (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type),
+    )

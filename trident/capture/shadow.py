@@ -6,21 +6,22 @@ Afterwards `Shadow.changes` tells how the forward changed the clones.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
+import operator
+import re
 import types
 import weakref
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from trident.errors import UnsupportedError
 
 _ABSENT = object()
-
-# Clones of functions, of this and of earlier captures: they share the code of their originals.
-shadow_functions: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
 
 
 class ChangeKind(enum.IntEnum):
@@ -52,12 +53,28 @@ class Change:
 
 def slot_names(cls: type) -> list[str]:
     """The names that `__slots__` declares in a class and its bases."""
-    names: list[str] = []
-    for base in cls.__mro__:
-        for name, member in vars(base).items():
-            if isinstance(member, types.MemberDescriptorType) and base.__module__ != "builtins":
-                names.append(name)
-    return names
+    return [name for name, _ in _slots(cls)]
+
+
+def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    return [
+        (name, member)
+        for base in cls.__mro__
+        for name, member in vars(base).items()
+        if isinstance(member, types.MemberDescriptorType)
+        and base.__module__ not in ("builtins", "collections")
+    ]
+
+
+def slot_values(obj: Any) -> dict[str, Any]:
+    """What the slots of an object hold; unset ones are left out."""
+    found = {}
+    for name, member in _slots(type(obj)):
+        try:
+            found[name] = member.__get__(obj)
+        except AttributeError:
+            continue
+    return found
 
 
 def attributes_of(obj: Any) -> dict[str, Any]:
@@ -88,8 +105,14 @@ class Shadow:
         self._stateful: dict[int, bool] = {}
         self.container_of: dict[int, int] = {}  # id of a clone -> index of the original
         self.tensor_of = {id(fake): index for index, fake in enumerate(fakes)}
-        # Globals of cloned functions: id -> (the clone's, the original's, names that differ).
-        self.namespaces: dict[int, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {}
+        self._fakes = fakes
+        self._originals = containers
+        self._factories: dict[int, Any] = {}
+        self._own: set[int] = set()  # ids of clones
+        self._dictionaries: dict[int, dict[str, Any]] = {}  # instance dictionary -> the clone's
+        self._attributes = [
+            self._clone_attributes(t, f) for t, f in zip(tensors, fakes, strict=True)
+        ]
 
     def clone(self, obj: Any) -> Any:
         """The shadow of `obj`; leaves stand for themselves."""
@@ -100,11 +123,27 @@ class Shadow:
             return self._clone_weak_reference(obj)
         if id(obj) not in self._containers:
             return obj
-        clone = self._clone_container(obj)
+        optimizer = getattr(type(obj), "__trident_optimizer__", None)
+        if optimizer is not None and not isinstance(obj, torch.nn.Module):
+            clone = self.clone(optimizer.function)  # traced in, as if it were not optimized
+        else:
+            clone = self._clone_container(obj)
+        if clone is not obj:
+            self._own.add(id(clone))
         self._clones[id(obj)] = clone
         self.container_of.setdefault(id(clone), self._containers[id(obj)])
         self._keep.append(clone)
         return clone
+
+    def is_clone(self, obj: Any) -> bool:
+        """Whether an object belongs to the trace and not to the user."""
+        return id(obj) in self._own
+
+    def _clone_attributes(self, tensor: torch.Tensor, fake: torch.Tensor) -> dict[str, Any]:
+        """Gives a fake what user code put on the tensor; returns the attributes, cloned."""
+        cloned = {name: self.clone(value) for name, value in attributes_of(tensor).items()}
+        attributes_of(fake).update(cloned)
+        return user_attributes(fake)
 
     def _clone_weak_reference(self, reference: weakref.ref[Any]) -> weakref.ref[Any]:
         """A weak reference to the shadow of its target (recurrent layers keep such to weights)."""
@@ -122,11 +161,14 @@ class Shadow:
         if isinstance(obj, types.MethodType):
             return types.MethodType(self.clone(obj.__func__), self.clone(obj.__self__))
         if isinstance(obj, functools.partial):
-            return functools.partial(
+            partial = functools.partial(
                 self.clone(obj.func),
                 *(self.clone(item) for item in obj.args),
                 **{name: self.clone(value) for name, value in obj.keywords.items()},
             )
+            for name, value in attributes_of(obj).items():
+                attributes_of(partial)[name] = self.clone(value)
+            return partial
         if isinstance(obj, (range, slice)):
             return obj
         return self._clone_mutable(obj)
@@ -144,9 +186,10 @@ class Shadow:
     def _clone_mutable(self, obj: Any) -> Any:
         cls = getattr(type(obj), "__trident_original__", type(obj))
         if isinstance(obj, dict):
-            clone: Any = _dict_base(cls).__new__(cls)
+            clone: Any = dict_base(cls).__new__(cls)
             if hasattr(obj, "default_factory"):
-                clone.default_factory = obj.default_factory
+                factory = clone.default_factory = self.clone(obj.default_factory)
+                self._factories[id(clone)] = factory
         elif isinstance(obj, list):
             clone = list.__new__(cls)
         elif isinstance(obj, set):
@@ -154,66 +197,82 @@ class Shadow:
         else:
             clone = object.__new__(cls)
         self._clones[id(obj)] = clone  # before its contents, which may refer back to it
+        self._own.add(id(clone))
         self._keep.append(clone)
         if isinstance(obj, dict):
-            base = _dict_base(cls)
-            for key, value in dict.items(obj):
+            base = dict_base(cls)
+            for key, value in base.items(obj):
                 base.__setitem__(clone, self.clone(key), self.clone(value))
-            items: Any = dict(clone)
+            items: Any = dict(base.items(clone))
         elif isinstance(obj, list):
             list.extend(clone, [self.clone(item) for item in list.__iter__(obj)])
             items = list(clone)
         elif isinstance(obj, set):
             set.update(clone, set.__iter__(obj))
-            items = set(clone)
+            items = list(set.__iter__(clone))
+            if any(a is not b for a, b in zip(items, set.__iter__(obj), strict=True)):
+                raise UnsupportedError("a set whose copy has another order of iteration")
         else:
             items = None
+        self._clone_instance_dictionary(obj, clone)
+        slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
+        for name, member in _slots(cls):
+            if name in slots:
+                member.__set__(clone, slots[name])
         attributes = attributes_of(clone)
-        for name, value in attributes_of(obj).items():
-            attributes[name] = self.clone(value)
-        slots = {}
-        for name in slot_names(cls):
-            value = getattr(obj, name, _ABSENT)
-            if value is not _ABSENT:
-                slots[name] = self.clone(value)
-                object.__setattr__(clone, name, slots[name])
         index = self._containers[id(obj)]
         self._snapshots.append((index, clone, items, dict(attributes), slots))
         return clone
 
+    def _clone_instance_dictionary(self, obj: Any, clone: Any) -> None:
+        original = attributes_of(obj)
+        if not original:
+            return
+        if id(original) in self._containers:
+            raise UnsupportedError(
+                f"a {type(obj).__name__} whose __dict__ is itself an attribute or argument"
+            )
+        known = self._dictionaries.get(id(original))
+        if known is not None:  # an optimized module shares that of the original
+            object.__setattr__(clone, "__dict__", known)
+            return
+        attributes = self._dictionaries[id(original)] = attributes_of(clone)
+        for name, value in original.items():
+            attributes[name] = self.clone(value)
+
     def _clone_function(self, function: types.FunctionType) -> types.FunctionType:
         from trident import _C
 
-        replaced = {name: self.clone(value) for name, value in _C.stateful_globals(function)}
+        stateful = _C.stateful_globals(function)
         namespace = function.__globals__
-        if replaced:
-            namespace = {**function.__globals__, **replaced}
-            self.namespaces[id(namespace)] = (
-                namespace,
-                function.__globals__,
-                frozenset(replaced),
-            )
+        if stateful:
+            # The marker leads back: what the clone reads is a read of the original's globals.
+            namespace = {**namespace, "__trident_globals__": namespace}
         cells = tuple(types.CellType() for _ in function.__closure__ or ())
         clone = types.FunctionType(
             function.__code__, namespace, function.__name__, function.__defaults__, cells or None
         )
-        shadow_functions.add(clone)
         self._clones[id(function)] = clone
+        self._own.add(id(clone))
         self._keep.append(clone)
+        # After the clone is known: a function may name itself.
+        for name, value in stateful:
+            namespace[name] = self.clone(value)
         if function.__defaults__:
             clone.__defaults__ = tuple(self.clone(value) for value in function.__defaults__)
         if function.__kwdefaults__:
             clone.__kwdefaults__ = {
                 name: self.clone(value) for name, value in function.__kwdefaults__.items()
             }
-        clone.__dict__.update(function.__dict__)
+        for name, value in function.__dict__.items():
+            clone.__dict__[name] = self.clone(value)
         for new, old in zip(cells, function.__closure__ or (), strict=True):
             try:
                 new.cell_contents = self.clone(old.cell_contents)
             except ValueError:
                 continue  # an empty cell
         self._snapshots.append(
-            (self._containers[id(function)], clone, _cell_contents(clone), {}, {})
+            (self._containers[id(function)], clone, _function_parts(clone), {}, {})
         )
         return clone
 
@@ -228,7 +287,7 @@ class Shadow:
         values = [value for _, value in _C.stateful_globals(function)]
         values += [content for content in _cell_contents(function) if content is not _ABSENT]
         values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        result = any(self._is_stateful(value) for value in values)
+        result = bool(function.__dict__) or any(self._is_stateful(value) for value in values)
         self._stateful[id(function)] = result
         return result
 
@@ -256,32 +315,49 @@ class Shadow:
             self._compare_contents(index, clone, items, found)
             if isinstance(clone, types.FunctionType):
                 continue
+            self._compare_class(index, clone)
             now = attributes_of(clone)
             _compare_mapping(
                 index, attributes, now, ChangeKind.SET_ATTRIBUTE, ChangeKind.DELETE_ATTRIBUTE, found
             )
-            for name, value in slots.items():
-                if getattr(clone, name, _ABSENT) is not value:
-                    raise UnsupportedError(
-                        f"the call assigns {type(clone).__name__}.{name}, which is stored in a slot"
-                    )
+            if not _same_values(slot_values(clone), slots):
+                raise UnsupportedError(
+                    f"the call assigns a slot of {type(clone).__name__} (__slots__)"
+                )
+        for fake, cloned in zip(self._fakes, self._attributes, strict=True):
+            if not _same_values(user_attributes(fake), cloned):
+                raise UnsupportedError("the call puts an attribute on a tensor")
         return found
+
+    def _compare_class(self, index: int, clone: Any) -> None:
+        original = type(self._originals[index])
+        if type(clone) is not getattr(original, "__trident_original__", original):
+            raise UnsupportedError(f"the call changes the class of a {original.__name__}")
+        if isinstance(clone, collections.defaultdict) and (
+            clone.default_factory is not self._factories[id(clone)]
+        ):
+            raise UnsupportedError("the call changes the default_factory of a defaultdict")
 
     def _compare_contents(self, index: int, clone: Any, items: Any, found: list[Change]) -> None:
         if isinstance(clone, types.FunctionType):
-            if any(a is not b for a, b in zip(_cell_contents(clone), items, strict=True)):
+            if not _same_values(_function_parts(clone), items):
                 raise UnsupportedError(
-                    f"the call assigns a nonlocal variable of {clone.__qualname__}"
+                    f"the call assigns a nonlocal variable or an attribute of {clone.__qualname__}"
                 )
         elif isinstance(clone, dict):
             _compare_mapping(
-                index, items, dict(clone), ChangeKind.SET_ITEM, ChangeKind.DELETE_ITEM, found
+                index,
+                items,
+                dict(dict_base(type(clone)).items(clone)),
+                ChangeKind.SET_ITEM,
+                ChangeKind.DELETE_ITEM,
+                found,
             )
         elif isinstance(clone, list):
             now = list(list.__iter__(clone))
-            if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
+            if not _same_items(now, items):
                 found.append(Change(ChangeKind.REPLACE_LIST, index, None, now))
-        elif isinstance(clone, set) and set(clone) != items:
+        elif isinstance(clone, set) and not _same_items(list(set.__iter__(clone)), items):
             raise UnsupportedError("the call changes the elements of a set")
 
 
@@ -297,6 +373,42 @@ def _compare_mapping(
         if before.get(key, _ABSENT) is not value:
             found.append(Change(set_kind, index, key, value))
     found.extend(Change(delete_kind, index, key, None) for key in before if key not in now)
+    replayed = [*(key for key in before if key in now), *(key for key in now if key not in before)]
+    if any(a is not b for a, b in zip(replayed, now, strict=True)):
+        raise UnsupportedError("the call changes the order of a dictionary")
+
+
+def _same_items(left: list[Any], right: list[Any]) -> bool:
+    return len(left) == len(right) and all(map(operator.is_, left, right))
+
+
+def _same_values(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(left[name] is right[name] for name in left)
+
+
+def _function_parts(function: types.FunctionType) -> dict[str, Any]:
+    """What a function's body may assign: closure variables and its own attributes."""
+    cells = {f"cell {i}": value for i, value in enumerate(_cell_contents(function))}
+    return {**cells, **{f".{name}": value for name, value in function.__dict__.items()}}
+
+
+def user_attributes(fake: torch.Tensor) -> dict[str, Any]:
+    """The attributes of a fake tensor that are not those of its class."""
+    return {
+        name: value
+        for name, value in attributes_of(fake).items()
+        if name not in _FAKE_ATTRIBUTES and not _MEMO.fullmatch(name)
+    }
+
+
+# What FakeTensor itself keeps on its instances.
+_FAKE_ATTRIBUTES = {
+    *FakeTensor.__annotations__,
+    *("fake_device", "fake_mode", "constant", "real_tensor", "pytype", "dispatch_keys"),
+    "_is_param",
+}
+# And what PyTorch or torch.compile notes on any tensor, which eager code does not read.
+_MEMO = re.compile(r"_\w+_memo(_vc|_epoch)?|_dynamo_\w+")
 
 
 def _cell_contents(function: types.FunctionType) -> list[Any]:
@@ -309,7 +421,7 @@ def _cell_contents(function: types.FunctionType) -> list[Any]:
     return contents
 
 
-def _dict_base(cls: type) -> type[dict[Any, Any]]:
+def dict_base(cls: type) -> type[dict[Any, Any]]:
     """The builtin dictionary type that instances of `cls` are made of."""
     return next(
         base

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import random
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -18,39 +15,17 @@ from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
 from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
+from trident.capture.hidden import refuse_hidden_access
+from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
-from trident.capture.reads import collect_reads
 from trident.capture.result import Capture, Input
-from trident.capture.shadow import Shadow
+from trident.capture.rules import RandomState, call_rules
+from trident.capture.shadow import Shadow, user_attributes
 from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
-from trident.kernels import LaunchRequest, record_launch, route_launches
-
-
-def _refused_calls() -> dict[Any, str]:
-    """Builtin functions whose effect or result a trace would freeze, when user code calls them."""
-    output = "the call prints or reads: {} has an effect outside of its tensors"
-    clock = (
-        "the call asks for the time or a random number of Python: {} gives another result each time"
-    )
-    calls: dict[Any, str] = {
-        function: output.format(name)
-        for name, function in (("print", print), ("open", open), ("input", input))
-    }
-    for function in (time.time, time.perf_counter, time.monotonic, time.sleep, time.time_ns):
-        calls[function] = clock.format(f"time.{function.__name__}")
-    generator = random.Random
-    for name in ("random", "getrandbits"):
-        calls[getattr(random, name)] = clock.format(f"random.{name}")
-        calls[getattr(generator(), name)] = clock.format(f"random.{name}")
-    for name in ("rand", "randn", "random", "randint", "normal", "uniform"):
-        calls[getattr(numpy.random, name)] = clock.format(f"numpy.random.{name}")
-    return calls
-
-
-_REFUSED = _refused_calls()
+from trident.kernels import LaunchRequest, captured_globals, record_launch, route_launches
 
 _fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -99,6 +74,9 @@ class TracedCall:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
+        observer = self._observer = Observer(self._containers)
+        rules = {**call_rules(), None: observer.enter}
+        random_state = RandomState()
         with _grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
@@ -107,11 +85,21 @@ class TracedCall:
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
-            with self._disguise(), _no_collection():
-                outcome = _C.record(lambda: traced(*fakes, *numbers.values()), _REFUSED)
+            try:
+                with self._disguise() as refused, _no_garbage_collection():
+                    outcome = _C.record(lambda: traced(*fakes, *numbers.values()), rules)
+            finally:
+                observer.restore()
+                used_random_numbers = random_state.restore()
         graph_module, error, executed, refusal = outcome
         if refusal is not None:
             raise UnsupportedError(*refusal)
+        if observer.problem is not None:
+            raise observer.problem
+        if used_random_numbers is not None:
+            raise UnsupportedError(used_random_numbers)
+        if refused:
+            raise refused[0]
         if error is not None:
             raise error
         assert graph_module is not None  # the other outcome
@@ -130,7 +118,7 @@ class TracedCall:
             nodes=self._template.nodes,
             result_node=self._result_node,
             effects=self._effects,
-            reads=collect_reads(executed, self._namespaces),
+            reads=self._reads(executed),
             symbols=self._symbols,
         )
 
@@ -148,14 +136,14 @@ class TracedCall:
         self._numbers = self._symbols.arguments()
         return {index: self._symbols.argument(index, given[index]) for index in self._numbers}
 
-    def _disguise(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._symbols is None else _symbolic_trace()
+    def _disguise(self) -> contextlib.AbstractContextManager[list[Exception]]:
+        return contextlib.nullcontext([]) if self._symbols is None else _symbolic_trace()
 
     def _run(self, *values: Any) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
         fakes = list(values[: len(self._tensors)])
         shadow = Shadow(self._tensors, fakes, self._containers)
-        self._namespaces = shadow.namespaces
+        self._observer.shadow = shadow
         function = shadow.clone(self._function)
         given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
         for index, number in zip(self._numbers, values[len(self._tensors) :], strict=True):
@@ -168,8 +156,14 @@ class TracedCall:
             else {}
         )
         self._annotate_nodes()
-        with _unseen_trace(), route_launches(self._launch):
+        with (
+            _unseen_trace(),
+            refuse_hidden_access() as problems,
+            route_launches(self._launch),
+        ):
             result = function(*args, **kwargs)
+        if problems:
+            raise problems[0]  # the user's code caught it
         template = TemplateBuilder(shadow, self._symbols)
         self._result_node = template.add(result, "the result")
         self._effects = []
@@ -187,9 +181,19 @@ class TracedCall:
         for tensor in template.outputs:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError("the call returns a tensor that it did not compute")
-            if tensor.requires_grad:
-                raise UnsupportedError("the call returns a tensor that requires grad")
+            if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
+                raise UnsupportedError("the call returns a new parameter or records gradients")
+            if user_attributes(tensor):
+                raise UnsupportedError("the call puts an attribute on a tensor that it returns")
         return template.outputs
+
+    def _reads(self, executed: list[Any]) -> list[Any]:
+        """What the call depends on besides its arguments and state."""
+        changed = [self._containers[index] for _, index, _, _ in self._effects]
+        for request in self._launches:
+            for name, namespace, _ in captured_globals(request.kernel):
+                self._observer.add_read(namespace, name)
+        return self._observer.finish(changed, executed)
 
     def _annotate_nodes(self) -> None:
         """Notes on each node of the trace where it comes from."""
@@ -308,8 +312,8 @@ def _unseen_trace() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keeps finalizers of other objects from running, whose code would pass for the call's."""
+def _no_garbage_collection() -> Iterator[None]:
+    """What a collection runs, callbacks and finalizers, is no part of the call it falls into."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -320,13 +324,13 @@ def _no_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _symbolic_trace() -> Iterator[None]:
+def _symbolic_trace() -> Iterator[list[Exception]]:
     """What a trace over symbols needs. Its failure is nothing that PyTorch should report."""
     level = _fake_tensor_log.level
     _fake_tensor_log.setLevel(logging.CRITICAL)
     try:
-        with symbolic_ints_pass_for_ints():
-            yield
+        with symbolic_ints_pass_for_ints() as refused:
+            yield refused
     finally:
         _fake_tensor_log.setLevel(level)
 

@@ -16,7 +16,7 @@ from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
-from trident.ir import expressions, passes
+from trident.ir import expressions, graph_mode, passes
 from trident.ir.importer import import_capture
 from trident.ir.launch import LaunchVariant
 from trident.ir.program import read_program
@@ -39,6 +39,8 @@ class GeneratedProgram:
         calls_typed, calls_boxed: operator calls per run.
         kernels: the kernel of each launch, in program order.
         arena_bytes: planned memory.
+        written_inputs: inputs that an operator or a launch may write, by position.
+        graph_obstacle: why the program cannot be captured into a CUDA graph, or None.
         mlir: the module after dead code elimination, for debugging.
         symbols: what each symbol is, in words.
         guards: the conditions on the symbols, as in the source.
@@ -54,6 +56,8 @@ class GeneratedProgram:
     num_launches: int
     kernels: list[int]
     arena_bytes: int
+    written_inputs: list[int]
+    graph_obstacle: str | None
     mlir: str
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
@@ -98,6 +102,12 @@ def generate(
         num_launches=len(launches.records),
         kernels=launches.kernels,
         arena_bytes=program.arena_bytes,
+        written_inputs=graph_mode.written_inputs(program),
+        graph_obstacle=(
+            "its sizes vary between calls"
+            if capture.symbols is not None
+            else graph_mode.graph_obstacle(program)
+        ),
         mlir=str(imported.module),
         symbols=words,
         guards=[expressions.condition(each) for each in guards],

@@ -1,0 +1,200 @@
+#include "guards/class_info.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "guards/recorder.h"
+#include "guards/type_info.h"
+#include "guards/type_map.h"
+
+namespace trident::guards {
+namespace {
+
+// A class attribute as it was, held no stronger than needed: a class is reached from its own
+// methods, so that strong references would keep every class alive for good.
+struct Seen {
+  PyObject* address;
+  Ref held;  // the object itself, or a weak reference to it
+  bool weak;
+
+  bool still(PyObject* now) const {
+    return now == address && (!weak || PyWeakref_GET_OBJECT(held.get()) == now);
+  }
+};
+
+void see(PyObject* value, std::vector<Seen>& seen) {
+  if (!PyObject_IS_GC(value)) {
+    seen.push_back({value, Ref::borrow(value), false});  // cannot be part of a cycle
+  } else if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(value))) {
+    Ref weak = Ref::steal(PyWeakref_NewRef(value, nullptr));
+    if (!weak) throw PythonError();
+    seen.push_back({value, std::move(weak), true});
+  } else {
+    // Containers of the user's classes are compared by content (class_state); descriptors by what
+    // they wrap. The address tells the rest apart.
+    seen.push_back({value, Ref(), false});
+    for (const char* part : {"fget", "fset", "fdel", "__func__"}) {
+      if (!Py_IS_TYPE(value, &PyProperty_Type) && !Py_IS_TYPE(value, &PyStaticMethod_Type) &&
+          !Py_IS_TYPE(value, &PyClassMethod_Type)) {
+        break;
+      }
+      const Ref inner = Ref::steal(PyObject_GetAttrString(value, part));
+      if (!inner) {
+        PyErr_Clear();
+      } else {
+        see(inner.get(), seen);
+      }
+    }
+    if (PyTuple_CheckExact(value)) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+        see(PyTuple_GET_ITEM(value, i), seen);
+      }
+    }
+  }
+}
+
+struct ClassContents {
+  unsigned int version = 0;
+  uint64_t epoch = 0;
+  std::vector<Seen> items;  // bases, names and values of every class statement in the hierarchy
+  unsigned int state_version = 0;
+  std::vector<std::pair<PyObject*, PyObject*>> state;
+};
+
+bool is_class_statement_of(PyTypeObject* type) {
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_dict;
+}
+
+// Whether the contents are what `known` holds; collects them anew where they are not.
+bool same_contents(PyTypeObject* type, std::vector<Seen>& known) {
+  size_t next = 0;
+  bool same = true;
+  const auto each = [&](auto&& visit) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+      auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+      if (!is_class_statement_of(base_type)) continue;
+      visit(base);
+      PyObject *key, *value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
+        visit(key);
+        visit(value);
+      }
+    }
+  };
+  std::vector<Seen> now;
+  each([&](PyObject* object) {
+    const size_t first = now.size();
+    see(object, now);
+    for (size_t i = first; i < now.size(); ++i, ++next) {
+      same = same && next < known.size() && known[next].still(now[i].address);
+    }
+  });
+  same = same && next == known.size();
+  if (!same) known = std::move(now);
+  return same;
+}
+
+ClassContents& contents_of(PyTypeObject* type) {
+  static auto* classes = new TypeMap<ClassContents>();
+  ClassContents* known = classes->find(type);
+  return known ? *known : classes->add(type, {});
+}
+
+bool is_dunder(PyObject* name) {
+  if (!PyUnicode_Check(name)) return false;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+  return length > 4 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, 1) == '_' &&
+         PyUnicode_READ_CHAR(name, length - 1) == '_';
+}
+
+// Whether the contents of a class attribute matter beyond its identity. Functions are guarded where
+// they run; other descriptors of C (properties, slots, tuple getters) are immutable.
+bool holds_class_state(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (PyType_Check(value)) return is_user_class(reinterpret_cast<PyTypeObject*>(value));
+  if (THPVariable_Check(value)) return true;
+  switch (type_info(type).shape) {
+    case Shape::kTuple:
+    case Shape::kList:
+    case Shape::kDict:
+    case Shape::kSet:
+    case Shape::kObject:
+    case Shape::kMethod:
+    case Shape::kPartial:
+    case Shape::kWeakRef:
+      return true;
+    case Shape::kUnsupported: {
+      static PyTypeObject* abc_data = [] {
+        const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
+        if (!module) throw PythonError();
+        PyObject* found = PyObject_GetAttrString(module.get(), "_abc_data");
+        if (!found) PyErr_Clear();
+        return reinterpret_cast<PyTypeObject*>(found);
+      }();
+      return type != abc_data && type->tp_descr_get == nullptr;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+unsigned int type_version(PyTypeObject* type) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+    // A look-up gives the type a tag.
+    const Ref ignored =
+        Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__init__"));
+    if (!ignored) PyErr_Clear();
+  }
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+uint64_t class_epoch(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
+  ClassContents& known = contents_of(type);
+  const unsigned int version = type_version(type);
+  if (version != 0 && version == known.version) return known.epoch;
+  if (!same_contents(type, known.items)) ++known.epoch;
+  known.version = version;
+  return known.epoch;
+}
+
+bool is_user_class(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return false;
+  static auto* known = new TypeMap<bool>();
+  if (const bool* answer = known->find(type)) return *answer;
+  PyObject* name = PyDict_GetItemString(type->tp_dict, "__module__");
+  PyObject* module =
+      name && PyUnicode_Check(name) ? PyDict_GetItem(PyImport_GetModuleDict(), name) : nullptr;
+  // A class whose module is gone may be anybody's.
+  const bool user = !module || !PyModule_Check(module) || !is_library(PyModule_GetDict(module));
+  known->add(type, user);
+  return user;
+}
+
+const std::vector<std::pair<PyObject*, PyObject*>>& class_state(PyTypeObject* type) {
+  static const auto* none = new std::vector<std::pair<PyObject*, PyObject*>>();
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return *none;
+  const unsigned int version = type_version(type);
+  ClassContents& known = contents_of(type);
+  if (version != 0 && version == known.state_version) return known.state;
+  std::vector<std::pair<PyObject*, PyObject*>> state;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (!is_user_class(base)) continue;
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
+      if (!is_dunder(key) && holds_class_state(value)) state.emplace_back(key, value);
+    }
+  }
+  known.state = std::move(state);
+  known.state_version = version;
+  return known.state;
+}
+
+}  // namespace trident::guards

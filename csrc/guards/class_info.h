@@ -1,0 +1,25 @@
+// What a class defines: whether it was patched, and the mutable values that it holds.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "guards/python.h"
+
+namespace trident::guards {
+
+// A number that changes when the class, or one of its bases, gets other attributes (a patched
+// method). Attributes that are changed and changed back leave it as it is.
+uint64_t class_epoch(PyTypeObject* type);
+
+// CPython's version tag of a type, made valid first; 0 where the type can have none.
+unsigned int type_version(PyTypeObject* type);
+
+// The attributes of the user's classes in the hierarchy whose contents can change while the
+// attribute stays: lists, dictionaries, objects, tensors, nested classes. Borrowed (name, value).
+const std::vector<std::pair<PyObject*, PyObject*>>& class_state(PyTypeObject* type);
+
+// Whether a class statement outside of libraries made this type.
+bool is_user_class(PyTypeObject* type);
+
+}  // namespace trident::guards

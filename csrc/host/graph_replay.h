@@ -1,0 +1,59 @@
+// A host program captured into a CUDA graph: one launch instead of one per kernel.
+//
+// The graph has fixed addresses. Inputs that the program only reads and that are small are copied
+// into the graph's own tensors before each replay (staged); all others must lie where they lay at
+// capture. Outputs are copied out into fresh tensors, so that they are the caller's to keep.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "abi/abi.h"
+#include "driver/cuda.h"
+#include "host/tensor.h"
+
+namespace trident::host {
+
+class GraphReplay {
+ public:
+  // `exec`: the instantiated graph (cudaGraphExec_t), kept alive by the caller, captured on `stream`.
+  // `inputs`: the tensors it was captured with; `staged[i]`: input i is the graph's own.
+  // `outputs`: the tensors it writes, dense and without relatives.
+  GraphReplay(driver::CudaLibrary& library, void* exec, c10::Stream stream,
+              std::vector<TensorRef> inputs, std::vector<bool> staged,
+              std::vector<TensorRef> outputs);
+
+  // Whether a call with these inputs, on the current stream, can be served by a replay.
+  bool matches(const trident_tensor* inputs);
+  // Replays the graph and appends fresh outputs. Calls are serialized: they share the tensors.
+  void replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs);
+
+  uint64_t replays() const { return replays_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Input {
+    TensorRef tensor;
+    void* address;
+    size_t bytes;  // of a staged input; 0 for one that must not move
+  };
+  struct Output {
+    TensorRef tensor;
+    void* address;
+    size_t bytes;
+  };
+  void copy(void* to, const void* from, size_t bytes, void* stream);
+
+  driver::CudaLibrary& library_;
+  void* exec_;
+  c10::Stream stream_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+  std::mutex mutex_;
+  std::atomic<uint64_t> replays_{0};
+};
+
+}  // namespace trident::host

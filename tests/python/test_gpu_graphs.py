@@ -1,0 +1,140 @@
+"""Graph mode on a GPU: replays give what stream mode gives, and step aside where they cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import trident
+from trident import _C
+from trident.graphs import HITS_BEFORE_CAPTURE
+from trident.optimize import optimizer_of
+
+pytestmark = pytest.mark.gpu
+
+WARM = HITS_BEFORE_CAPTURE + 2
+
+
+@triton.jit
+def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x * 2 + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+        self.register_buffer("total", torch.zeros(64))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.linear(x)
+        out = torch.empty_like(h)
+        scale_add_kernel[(triton.cdiv(h.numel(), 256),)](h, y, out, h.numel(), BLOCK=256)
+        self.total += out.sum(0)
+        return torch.relu(out)
+
+
+def record_of(fast: Any) -> Any:
+    return _C.entries(optimizer_of(fast).scm)[0][0]
+
+
+def model_pair() -> tuple[Model, Model]:
+    torch.manual_seed(0)
+    model = Model().cuda().eval()
+    reference = Model().cuda().eval()
+    reference.load_state_dict(model.state_dict())
+    return model, reference
+
+
+@torch.no_grad()
+def test_replays_equal_eager_and_outputs_stay_the_callers() -> None:
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    kept = []
+    for step in range(12):
+        x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+        out, expected = fast(x, y), reference(x, y)
+        kept.append((out, out.clone(), expected))
+        assert torch.equal(out, expected), step
+    assert record_of(fast).graph.startswith("captured"), record_of(fast).graph
+    assert torch.equal(model.total, reference.total)
+    for out, copy, _ in kept:
+        assert torch.equal(out, copy)
+    assert len({out.data_ptr() for out, _, _ in kept}) == len(kept)
+
+
+@torch.no_grad()
+def test_changed_weights_are_seen_by_a_replay() -> None:
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+    for _ in range(WARM):
+        fast(x, y)
+    for each in (model, reference):
+        each.linear.weight.mul_(3)
+    assert torch.equal(fast(x, y), reference(x, y))
+    for each in (model, reference):
+        each.linear.weight.data = torch.ones_like(each.linear.weight)  # another address
+    for _ in range(WARM):
+        assert torch.equal(fast(x, y), reference(x, y))
+
+
+@torch.no_grad()
+def test_large_or_written_inputs_that_move_run_in_stream_mode_or_are_captured_anew() -> None:
+    def append(cache: torch.Tensor, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        cache.index_copy_(0, at, x)
+        return cache.sum(0) + x
+
+    fast = trident.optimize(append, graphs=True)
+    for _ in range(3):
+        cache, expected_cache = torch.zeros(8, 32, device="cuda"), torch.zeros(8, 32, device="cuda")
+        for step in range(8):
+            x = torch.randn(1, 32, device="cuda")
+            at = torch.tensor([step], device="cuda")
+            assert torch.equal(fast(cache, x, at), append(expected_cache, x, at))
+            assert torch.equal(cache, expected_cache)
+    assert fast.stats()["misses"] == 1
+
+
+@torch.no_grad()
+def test_random_numbers_and_aliasing_outputs_stay_in_stream_mode() -> None:
+    noisy = trident.optimize(lambda x: x + torch.rand_like(x), graphs=True)
+    view = trident.optimize(lambda x: x[1:], graphs=True)
+    x = torch.ones(4, device="cuda")
+    seen = [noisy(x) for _ in range(WARM)]
+    assert not any(torch.equal(a, b) for a, b in zip(seen, seen[1:], strict=False))
+    for _ in range(WARM):
+        assert view(x).data_ptr() == x[1:].data_ptr()
+    assert "random" in record_of(noisy).graph
+    assert "shares memory" in record_of(view).graph
+    assert "graph mode" in trident.explain(noisy)
+
+
+@torch.no_grad()
+def test_another_stream_and_the_users_own_capture_do_not_replay() -> None:
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+    for _ in range(WARM):
+        fast(x, y)
+        reference(x, y)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        out = fast(x, y)
+    torch.cuda.current_stream().wait_stream(side)
+    assert torch.equal(out, reference(x, y))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = fast(x, y)
+    graph.replay()
+    expected = reference(x, y)
+    assert torch.equal(captured, expected)
+    assert torch.equal(model.total, reference.total)

@@ -1,0 +1,101 @@
+"""What a code object can touch, read from its instructions."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import importlib.util
+import sys
+import types
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeFacts:
+    """Names in a code object, nested code left out.
+
+    Attributes:
+        globals: names looked up in the module's globals or the builtins.
+        attributes: names looked up on objects, and constant strings that could be given to `getattr`.
+        stores: names assigned on objects.
+        imports: ``(name, level)`` of import statements.
+        assigned_global: a global variable that the code assigns, or None.
+        compares_identity: whether an ``is`` compares with something else than None.
+        compares_class: whether the code may compare the class of a tensor: ``type(x) is torch.Tensor``.
+    """
+
+    globals: tuple[str, ...]
+    attributes: tuple[str, ...]
+    stores: tuple[str, ...]
+    imports: tuple[tuple[str, int], ...]
+    assigned_global: str | None
+    compares_identity: bool
+    compares_class: bool
+
+
+@functools.lru_cache(maxsize=8192)
+def code_facts(code: types.CodeType) -> CodeFacts:
+    """The facts of one code object."""
+    names: dict[str, None] = {}
+    attributes: dict[str, None] = {}
+    stores: dict[str, None] = {}
+    imports: list[tuple[str, int]] = []
+    assigned: str | None = None
+    compares_identity = False
+    constants: list[Any] = [None, None]
+    for instruction in dis.get_instructions(code):
+        kind = instruction.opname
+        if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names[instruction.argval] = None
+        elif kind in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"):
+            attributes[instruction.argval] = None
+        elif kind in ("STORE_ATTR", "DELETE_ATTR"):
+            stores[instruction.argval] = None
+        elif kind == "IMPORT_NAME":
+            level = constants[-2]
+            imports.append((instruction.argval, level if isinstance(level, int) else 0))
+        elif kind in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            assigned = assigned or str(instruction.argval)
+        elif kind == "IS_OP" and constants[-1] is not _NONE:
+            compares_identity = True
+        constants = [
+            constants[-1],
+            (_NONE if instruction.argval is None else instruction.argval)
+            if kind == "LOAD_CONST"
+            else None,
+        ]
+    for constant in code.co_consts:
+        if isinstance(constant, str) and constant.isidentifier():
+            attributes[constant] = None
+    mentioned = {*names, *attributes}
+    return CodeFacts(
+        tuple(names),
+        tuple(attributes),
+        tuple(stores),
+        tuple(imports),
+        assigned,
+        compares_identity,
+        bool({"type", "__class__"} & mentioned) and bool({"Tensor", "Parameter"} & mentioned),
+    )
+
+
+_NONE = object()
+
+
+def imported_modules(facts: CodeFacts, namespace: dict[str, Any]) -> list[types.ModuleType]:
+    """The modules that the code's import statements lead to, as far as they are loaded."""
+    found = []
+    for name, level in facts.imports:
+        full = name
+        if level:
+            try:
+                full = importlib.util.resolve_name("." * level + name, namespace.get("__package__"))
+            except ImportError:
+                continue
+        parts = full.split(".")
+        for count in range(1, len(parts) + 1):
+            module = sys.modules.get(".".join(parts[:count]))
+            if isinstance(module, types.ModuleType):
+                found.append(module)
+    return found

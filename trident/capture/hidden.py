@@ -1,0 +1,162 @@
+"""What code can ask of a tensor, or do to it, that leaves no trace in the graph.
+
+A storage's offset or a version counter would be frozen into the program, an assignment to ``.data`` lost.
+While a call is captured, fake tensors refuse these to all but PyTorch's own code. What is refused, and what
+only a trace cannot do, such as branching on a value, is remembered: the user's code may catch the
+exception and go on, on a way that eager would not take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trident.errors import UnsupportedError
+
+_METHODS = (
+    *("data_ptr", "storage_offset", "untyped_storage", "storage", "_typed_storage", "_is_view"),
+    *("is_pinned", "is_shared", "share_memory_", "__repr__", "__format__", "__reduce_ex__"),
+    *("numpy", "__array__", "__dlpack__"),
+    *(
+        "requires_grad_",
+        "retain_grad",
+        "register_hook",
+        "set_",
+        "register_post_accumulate_grad_hook",
+    ),
+)
+_READS = ("_version", "_base", "grad", "grad_fn", "is_leaf", "output_nr", "_backward_hooks")
+_WRITES = ("data", "requires_grad", "grad")
+
+_MACHINERY = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, triton.__file__, os.path.dirname(__file__))
+)
+
+
+class _Active(threading.local):
+    problems: list[Exception] | None = None  # of the capture that runs in this thread
+
+
+_active = _Active()
+
+
+def _check(name: str, verb: str) -> None:
+    """Refuses where the caller's caller is not part of PyTorch, Triton or Trident."""
+    if _active.problems is None:
+        return
+    frame = sys._getframe(2)
+    path = frame.f_code.co_filename
+    if path.startswith((*_MACHINERY, "<")):
+        return
+    error = UnsupportedError(f"the call {verb} Tensor.{name}", f"{path}:{frame.f_lineno}")
+    _active.problems.append(error)
+    raise error
+
+
+class _Watch(TorchDispatchMode):
+    """Remembers the operators that fail under a trace and would not in eager."""
+
+    def __init__(self, problems: list[Exception]) -> None:
+        super().__init__()
+        self._problems = problems
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            tags = getattr(func, "tags", ())
+            if (
+                isinstance(error, _ONLY_TRACING)
+                or torch.Tag.data_dependent_output in tags
+                or torch.Tag.dynamic_output_shape in tags
+            ):
+                self._problems.append(error)
+            raise
+
+
+def _method(name: str) -> Any:
+    original = getattr(FakeTensor, name)
+
+    def method(self: FakeTensor, *args: Any, **kwargs: Any) -> Any:
+        _check(name, "uses")
+        return original(self, *args, **kwargs)
+
+    return method
+
+
+def _property(name: str, read: bool, write: bool) -> property:
+    original = getattr(FakeTensor, name)
+
+    def get(self: FakeTensor) -> Any:
+        if read:
+            _check(name, "reads")
+        return original.__get__(self)
+
+    def set_(self: FakeTensor, value: Any) -> None:
+        if write:
+            _check(name, "assigns")
+        original.__set__(self, value)
+
+    return property(get, set_)
+
+
+_ONLY_TRACING = (
+    UnsupportedError,
+    NotImplementedError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+
+@contextlib.contextmanager
+def refuse_hidden_access() -> Iterator[list[Exception]]:
+    """Makes the fake tensors of this thread refuse what a trace cannot see. One capture at a time.
+
+    Yields:
+        A list that receives what was refused.
+
+    Raises, at the access:
+        UnsupportedError: with the attribute and the user's line.
+    """
+    replaced = {name: _method(name) for name in _METHODS}
+    for name in {*_READS, *_WRITES}:
+        replaced[name] = _property(name, name in _READS, name in _WRITES)
+    before = {name: vars(FakeTensor).get(name) for name in replaced}
+    for name, value in replaced.items():
+        setattr(FakeTensor, name, value)
+    problems: list[Exception] = []
+    _active.problems = problems
+    try:
+        with _Watch(problems):
+            yield problems
+    finally:
+        _active.problems = None
+        for name, value in before.items():
+            if value is None:
+                delattr(FakeTensor, name)
+            else:
+                setattr(FakeTensor, name, value)

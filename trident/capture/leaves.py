@@ -1,0 +1,40 @@
+"""Python objects that code uses but does not read: guarded by identity, never cloned or compared."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import re
+import threading
+import types
+import weakref
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+from triton.runtime.jit import JITCallable, KernelInterface
+
+from trident import _C
+
+LEAF_TYPES: tuple[Any, ...] = (
+    JITCallable,
+    KernelInterface,
+    CustomOpDef,
+    _C.Scm,
+    _C.ModuleEntry,
+    logging.Logger,
+    logging.Handler,
+    re.Pattern,
+    _thread.LockType,
+    type(threading.RLock()),
+    threading.local,
+    types.MappingProxyType,
+    types.ModuleType,  # and what is put in its place, such as torch.backends.cudnn
+    types.GenericAlias,
+    weakref.ReferenceType,
+    torch.Generator,
+    torch.Stream,
+    torch.Event,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)

@@ -1,0 +1,247 @@
+"""Follows a trace: which of the user's functions run, and what they read outside of their arguments."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import sys
+import types
+from typing import Any
+
+from trident.capture.code import CodeFacts, code_facts, imported_modules
+from trident.capture.library import is_library_globals, is_library_module
+from trident.capture.reads import Read, ReadSet
+from trident.capture.shadow import Shadow, attributes_of
+from trident.capture.snapshot import Snapshot, cell_value
+from trident.errors import UnsupportedError
+
+
+class Observer:
+    """Sees each of the user's functions before it first runs.
+
+    Args:
+        containers: the containers of the call's facts.
+    """
+
+    def __init__(self, containers: list[Any]) -> None:
+        self.shadow: Shadow | None = None
+        self.problem: UnsupportedError | None = None
+        self._reads = ReadSet()
+        self._snapshot = Snapshot(self._is_clone)
+        self._functions: dict[int, types.FunctionType] = {}
+        self._nested: set[types.CodeType] = set()
+        self._codes: dict[types.CodeType, CodeFacts] = {}
+        self._modules: dict[int, types.ModuleType] = {}
+        self._attributes: set[str] = set()
+        self._stores: set[str] = set()
+        self._aliased: list[tuple[Any, str]] = []
+        self._namespaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._containers = {id(container) for container in containers}
+        self._caches = _called_caches()
+        for container in containers:
+            self._start(container)
+
+    def _start(self, container: Any) -> None:
+        if not is_library_module(type(container).__module__):
+            self._snapshot.add(type(container), f"class {type(container).__qualname__}")
+        values = [*attributes_of(container).values()]
+        if isinstance(container, dict):
+            values += dict.values(container)
+        elif isinstance(container, (list, tuple)):
+            values += container
+        for value in values:
+            if isinstance(value, types.ModuleType):
+                self._add_module(value)
+
+    def _is_clone(self, obj: Any) -> bool:
+        return self.shadow is not None and self.shadow.is_clone(obj)
+
+    def enter(
+        self, function: types.FunctionType | None, code: types.CodeType, namespace: dict[str, Any]
+    ) -> None:
+        """Called by the native recorder before a function of the user's runs for the first time.
+
+        Raises:
+            UnsupportedError: where the function does what cannot be replayed; `problem` keeps it, for
+                the case that the user's code catches it.
+        """
+        try:
+            self._enter(function, code, namespace)
+        except UnsupportedError as error:
+            self.problem = self.problem or error
+            raise
+
+    def _enter(
+        self, function: types.FunctionType | None, code: types.CodeType, namespace: dict[str, Any]
+    ) -> None:
+        namespace = namespace.get("__trident_globals__", namespace)
+        if code not in self._codes:
+            self._enter_code(code, namespace)
+        if function is None or self._is_clone(function) or self._is_made_by_trace(function):
+            return
+        self._functions[id(function)] = function
+        self._snapshot.add(function, f"a variable of {function.__qualname__}")
+        for cell in function.__closure__ or ():
+            self._add_value(cell_value(cell), f"a closure variable of {function.__qualname__}")
+
+    def _is_made_by_trace(self, function: types.FunctionType) -> bool:
+        """Whether the call itself makes the function: a local function, or a generator expression.
+
+        One that an earlier call made is reached from what is saved, or is part of the state.
+        """
+        return function.__code__ in self._nested and function not in self._snapshot
+
+    def _enter_code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        if code.co_name == "<module>":
+            raise UnsupportedError("the call imports a module for the first time", place)
+        facts = self._codes[code] = code_facts(code)
+        self._nested.update(each for each in code.co_consts if isinstance(each, types.CodeType))
+        if facts.assigned_global is not None:
+            raise UnsupportedError(
+                f"{code.co_qualname} assigns the global variable {facts.assigned_global}", place
+            )
+        if facts.compares_class:
+            raise UnsupportedError(
+                f"{code.co_qualname} asks for the class of a tensor, which differs while the call is "
+                "captured; use isinstance",
+                place,
+            )
+        self._save_namespace(namespace)
+        for name in facts.globals:
+            self._reads.add(namespace, name)
+            if name in namespace:
+                self._add_value(namespace[name], f"the global variable {name}", code)
+            else:
+                self._reads.add(vars(builtins), name)
+        for module in imported_modules(facts, namespace):
+            self._add_module(module)
+        if "environ" in facts.attributes or "environ" in facts.globals:
+            self._reads.add_environment()
+        new = set(facts.attributes) - self._attributes
+        self._attributes |= new
+        self._stores |= set(facts.stores)
+        if "setattr" in facts.globals or "__dict__" in new or "vars" in facts.globals:
+            self._stores.add("*")
+        for module in [*self._modules.values()]:
+            self._add_module_names(module, new)
+
+    def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
+        """Takes note of a global or closure variable's present value."""
+        if isinstance(value, types.ModuleType):
+            self._add_module(value)
+            return
+        if isinstance(value, functools._lru_cache_wrapper):
+            raise UnsupportedError(f"{path} is a function with a cache (functools.lru_cache)")
+        if id(value) in self._containers and not isinstance(value, types.FunctionType):
+            facts = code_facts(code) if code is not None else None
+            if facts is not None and facts.compares_identity:
+                raise UnsupportedError(
+                    f"{path} is also an attribute or argument, and the code compares identities"
+                )
+            self._aliased.append((value, path))
+        if isinstance(value, type) and not is_library_module(value.__module__):
+            self._reads.add_class(value)
+        self._snapshot.add(value, path)
+
+    def _add_module(self, module: types.ModuleType) -> None:
+        if id(module) in self._modules:
+            return
+        self._modules[id(module)] = module
+        self._add_module_names(module, self._attributes)
+
+    def _add_module_names(self, module: types.ModuleType, names: set[str]) -> None:
+        namespace = vars(module)
+        if is_library_globals(namespace):
+            for name in names & namespace.keys():
+                self._reads.add(namespace, name)
+                if isinstance(namespace[name], types.ModuleType):
+                    self._add_module(namespace[name])
+            return
+        self._save_namespace(namespace)
+        for name in names:
+            self._reads.add(namespace, name)
+            if name in namespace:
+                self._add_value(namespace[name], f"{module.__name__}.{name}")
+
+    def _save_namespace(self, namespace: dict[str, Any]) -> None:
+        self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
+
+    def add_read(self, namespace: dict[str, Any], name: str) -> None:
+        """A global that was read by something else than the code that ran."""
+        self._reads.add(namespace, name)
+
+    def finish(
+        self, changed_containers: list[Any], executed: list[tuple[types.CodeType, dict[str, Any]]]
+    ) -> list[Read]:
+        """What the trace read.
+
+        Args:
+            changed_containers: the user's objects whose clones the trace changed.
+            executed: code and globals of everything that ran.
+
+        Raises:
+            UnsupportedError: where the trace changed through a clone what is also read otherwise.
+        """
+        changed = {id(container) for container in changed_containers}
+        for value, path in self._aliased:
+            if id(value) in changed:
+                raise UnsupportedError(f"the call changes an attribute that is also {path}")
+        for function in self._functions.values():
+            self._reads.add_function(function)
+        for code, namespace in executed:
+            if "__trident_globals__" not in namespace and is_library_globals(namespace):
+                self._reads.add_library_code(code.co_names, namespace)
+        return self._reads.items()
+
+    def restore(self) -> None:
+        """Puts back what the trace changed outside of its clones, and notes that as the problem."""
+        changed = self._snapshot.restore()
+        for namespace, before in self._namespaces.values():
+            names = before.keys() | namespace.keys() if "*" in self._stores else self._stores
+            for name in names:
+                if name in ("__warningregistry__", "__builtins__"):
+                    continue
+                if namespace.get(name, _ABSENT) is before.get(name, _ABSENT):
+                    continue
+                changed = changed or f"{namespace.get('__name__')}.{name}"
+                if name in before:
+                    namespace[name] = before[name]
+                else:
+                    del namespace[name]
+        for wrapper, before_counts in self._caches.items():
+            counts = wrapper.cache_info()
+            if (counts.hits, counts.misses) == before_counts:
+                continue
+            if counts.misses != before_counts[1]:
+                wrapper.cache_clear()  # it may hold tensors of the trace by now
+            owner = getattr(wrapper, "__wrapped__", None)
+            if not is_library_globals(getattr(owner, "__globals__", {})):
+                name = getattr(wrapper, "__qualname__", "?")
+                self.problem = self.problem or UnsupportedError(
+                    f"the call uses {name}, a function with a cache (functools.lru_cache)"
+                )
+        if changed is not None and self.problem is None:
+            self.problem = UnsupportedError(f"the call changes {changed}")
+
+
+_ABSENT = object()
+
+# Caches of PyTorch's and Triton's own machinery hold no tensors of a call.
+_KNOWN_CACHES = ("torch", "triton", "sympy", "trident", "numpy", "torch_mlir", "pytest", "_pytest")
+
+
+def _called_caches() -> dict[Any, tuple[int, int]]:
+    """Every `functools.lru_cache` of other packages, with its hits and misses so far."""
+    found = {}
+    for obj in gc.get_objects():
+        if type(obj) is not functools._lru_cache_wrapper:
+            continue
+        module = getattr(obj, "__module__", None) or ""
+        top = module.partition(".")[0]
+        if top in _KNOWN_CACHES or top in sys.stdlib_module_names:
+            continue
+        counts = obj.cache_info()
+        found[obj] = (counts.hits, counts.misses)
+    return found
