@@ -98,6 +98,7 @@ class GraphReplay:
         device: int,
         inputs: Sequence[torch.Tensor],
         staged: Sequence[bool],
+        written: Sequence[bool],
         outputs: Sequence[torch.Tensor],
     ) -> None: ...
     @property

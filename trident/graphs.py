@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trident")
 
+# A capture pauses the device once, so `graphs="auto"` waits for a specialization to prove itself.
 HITS_BEFORE_CAPTURE = 3
+HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 
 # Larger inputs are not copied before each replay; the graph serves them where they lie.
 MAX_STAGED_BYTES = 64 * 1024
@@ -48,6 +50,7 @@ def capture_graph(
         and tensor.is_contiguous()
         for index, tensor in enumerate(inputs)
     ]
+    written = [index in record.written_inputs for index in range(len(inputs))]
     device = next(tensor.device for tensor in inputs if tensor.is_cuda)
     graph = torch.cuda.CUDAGraph()
     try:
@@ -71,7 +74,9 @@ def capture_graph(
     record.cuda_graph = graph  # owns the instantiated graph and its memory
     record.graph = f"captured; {sum(staged)} inputs staged"
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)
-    return _C.GraphReplay(graph.raw_cuda_graph_exec(), device.index or 0, own, staged, outputs)
+    return _C.GraphReplay(
+        graph.raw_cuda_graph_exec(), device.index or 0, own, staged, written, outputs
+    )
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -18,7 +18,11 @@ from trident import _C
 from trident.capture.places import place_of
 from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
 from trident.errors import BuildError, TridentError, UnsupportedError
-from trident.graphs import HITS_BEFORE_CAPTURE, capture_graph
+from trident.graphs import (
+    HITS_BEFORE_AUTOMATIC_CAPTURE,
+    HITS_BEFORE_CAPTURE,
+    capture_graph,
+)
 from trident.kernels import NeedsTuning
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
@@ -55,8 +59,11 @@ class Optimizer:
         self.options = options
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
-        if options["graphs"] is True:
-            _C.use_graphs(self.scm, capture_graph, HITS_BEFORE_CAPTURE)
+        if options["graphs"]:
+            hits = (
+                HITS_BEFORE_CAPTURE if options["graphs"] is True else HITS_BEFORE_AUTOMATIC_CAPTURE
+            )
+            _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
         # How often sizes could not be left open, by number and positions of the words.
         self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}

@@ -38,10 +38,10 @@ def optimize(
             arguments that are neither 0 nor 1, from the first call on; where the call's code does
             not allow that, those in which a call was seen to differ from an earlier one. ``"auto"``
             and False: none, so that every distinct shape gets a specialization of its own.
-        graphs: True: a specialization that keeps hitting is captured into a CUDA graph, which later
-            calls replay if their large and written inputs lie at the same addresses (small inputs
-            are copied; outputs are always fresh). ``"auto"`` and False, and wherever sizes vary:
-            calls run kernel by kernel.
+        graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
+            graph, which later calls replay if their large and written inputs lie at the same
+            addresses (small inputs are copied; outputs are always fresh); True: the same after
+            fewer hits; False, and wherever sizes vary: calls run kernel by kernel.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
             are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
         max_specializations: how many specializations are kept; beyond that the one used longest

@@ -5,12 +5,16 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace trident::host {
 namespace {
 
 size_t dense_bytes(const c10::TensorImpl& tensor) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize();
 }
+
+const void* storage_begin(const c10::TensorImpl& tensor) { return tensor.storage().data(); }
 
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
@@ -19,11 +23,14 @@ c10::Stream current_stream(c10::Device device) {
 }  // namespace
 
 GraphReplay::GraphReplay(driver::CudaLibrary& library, void* exec, c10::Stream stream,
-                         std::vector<TensorRef> inputs, std::vector<bool> staged,
-                         std::vector<TensorRef> outputs)
+                         std::vector<TensorRef> inputs, const std::vector<bool>& staged,
+                         const std::vector<bool>& written, std::vector<TensorRef> outputs)
     : library_(library), exec_(exec), stream_(stream) {
-  TORCH_CHECK(inputs.size() == staged.size(), "every input is staged or not");
+  TORCH_CHECK(inputs.size() == staged.size() && inputs.size() == written.size(),
+              "every input is staged or not, written or not");
   for (size_t i = 0; i < inputs.size(); ++i) {
+    TORCH_CHECK(!staged[i] || !written[i], "a written input cannot be staged");
+    if (written[i]) written_.push_back(storage_begin(*inputs[i]));
     void* address = data(wrap(inputs[i].get()));
     const size_t bytes = staged[i] ? dense_bytes(*inputs[i]) : 0;
     inputs_.push_back({std::move(inputs[i]), address, bytes});
@@ -37,7 +44,13 @@ GraphReplay::GraphReplay(driver::CudaLibrary& library, void* exec, c10::Stream s
 
 bool GraphReplay::matches(const trident_tensor* inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].bytes == 0 && data(inputs[i]) != inputs_[i].address) return false;
+    if (inputs_[i].bytes == 0) {
+      if (data(inputs[i]) != inputs_[i].address) return false;
+      continue;
+    }
+    // A copy made beforehand would miss what the program writes through another input.
+    const void* begin = storage_begin(*unwrap(inputs[i]));
+    if (std::find(written_.begin(), written_.end(), begin) != written_.end()) return false;
   }
   const c10::Stream current = current_stream(stream_.device());
   return current == stream_ && !library_.is_capturing(current.native_handle());

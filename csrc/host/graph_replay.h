@@ -21,11 +21,12 @@ namespace trident::host {
 class GraphReplay {
  public:
   // `exec`: the instantiated graph (cudaGraphExec_t), kept alive by the caller, captured on `stream`.
-  // `inputs`: the tensors it was captured with; `staged[i]`: input i is the graph's own.
+  // `inputs`: the tensors it was captured with; `staged[i]`: input i is the graph's own;
+  // `written[i]`: the program may write input i, which is then not staged.
   // `outputs`: the tensors it writes, dense and without relatives.
   GraphReplay(driver::CudaLibrary& library, void* exec, c10::Stream stream,
-              std::vector<TensorRef> inputs, std::vector<bool> staged,
-              std::vector<TensorRef> outputs);
+              std::vector<TensorRef> inputs, const std::vector<bool>& staged,
+              const std::vector<bool>& written, std::vector<TensorRef> outputs);
 
   // Whether a call with these inputs, on the current stream, can be served by a replay.
   bool matches(const trident_tensor* inputs);
@@ -52,6 +53,7 @@ class GraphReplay {
   c10::Stream stream_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
+  std::vector<const void*> written_;  // begins of the storages that the program writes
   std::mutex mutex_;
   std::atomic<uint64_t> replays_{0};
 };

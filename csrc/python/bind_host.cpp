@@ -71,14 +71,16 @@ std::vector<host::TensorRef> share(const py::sequence& tensors) {
 }
 
 std::shared_ptr<host::GraphReplay> make_replay(uintptr_t exec, int device,
-                                               const py::sequence& inputs, std::vector<bool> staged,
+                                               const py::sequence& inputs,
+                                               const std::vector<bool>& staged,
+                                               const std::vector<bool>& written,
                                                const py::sequence& outputs) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     return std::make_shared<host::GraphReplay>(
         driver::CudaLibrary::instance(), reinterpret_cast<void*>(exec),
         c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), share(inputs),
-        std::move(staged), share(outputs));
+        staged, written, share(outputs));
   });
 }
 
@@ -121,7 +123,7 @@ void bind_host(py::module_& m) {
       m, "GraphReplay", "A host program captured into a CUDA graph.")
       .def(
           py::init(&make_replay), py::arg("exec"), py::arg("device"), py::arg("inputs"),
-          py::arg("staged"), py::arg("outputs"),
+          py::arg("staged"), py::arg("written"), py::arg("outputs"),
           "`exec`: the graph's cudaGraphExec_t. It serves calls on the stream that is current now.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
