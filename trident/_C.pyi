@@ -145,6 +145,10 @@ class Facts:
     @property
     def containers(self) -> list[Any]: ...
     @property
+    def soft_words(self) -> list[tuple[int, int, int, int]]:
+        """(position, kind, index, axis) of the words that one specialization may leave open: kind 0
+        is a size and 1 a stride of argument tensor ``index``, 2 the int argument ``index``."""
+    @property
     def words(self) -> list[int]: ...
     @property
     def state_words(self) -> list[int]: ...
@@ -161,8 +165,11 @@ def publish(
     effects: list[tuple[int, int, Any, int]],
     reads: list[Read],
     info: SpecializationRecord,
+    symbolic: Sequence[int] = ...,
 ) -> SpecializationRecord | None:
     """Publishes a specialization, or without a program that these facts run eagerly.
+
+    ``symbolic``: positions of the words that the program takes as symbols, ascending.
 
     Returns:
         The record of what had to make room, or None.

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 
 from trident import _C
 from trident.capture.places import place_of
+from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
 from trident.errors import BuildError, TridentError, UnsupportedError
 from trident.graphs import (
     HITS_BEFORE_AUTOMATIC_CAPTURE,
@@ -28,6 +29,11 @@ from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 
 logger = logging.getLogger("trident")
+
+# How often leaving the same sizes open is tried in vain.
+_MAX_FAILURES = 2
+
+_NOT_COMPILED = object()
 
 # Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
 _capture_lock = threading.RLock()
@@ -59,6 +65,8 @@ class Optimizer:
             )
             _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
+        # How often sizes could not be left open, by number and positions of the words.
+        self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
 
@@ -110,7 +118,11 @@ class Optimizer:
         _thread.capturing = True
         try:
             self._check_gradients(facts)
-            evicted = compile_call(self.scm, self.name, self.function, args, kwargs, facts, record)
+            evicted = self._compile_varying(args, kwargs, facts, record)
+            if evicted is _NOT_COMPILED:
+                evicted = compile_call(
+                    self.scm, self.name, self.function, args, kwargs, facts, record
+                )
         except Exception as problem:
             logger.info("%s: not captured", self.name, exc_info=True)
             return problem
@@ -119,6 +131,56 @@ class Optimizer:
         self.records.append(record)
         self._note_eviction(evicted)
         return None
+
+    def _compile_varying(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+        record: SpecializationRecord,
+    ) -> Any:
+        """Compiles a call with sizes left open, where that is asked for and can be done.
+
+        Returns what `compile_call` returns, or `_NOT_COMPILED`.
+        """
+        for symbolic in self._symbolic_words(facts):
+            kind = (len(facts.words), symbolic.positions)
+            if self._fixed.get(kind, 0) >= _MAX_FAILURES:
+                continue
+            try:
+                return compile_call(
+                    self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
+                )
+            except NeedsTuning:
+                raise
+            except Exception as problem:
+                # What is in the way may be no more than the size's not being a number.
+                self._fixed[kind] = self._fixed.get(kind, 0) + 1
+                logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
+        return _NOT_COMPILED
+
+    def _symbolic_words(self, facts: _C.Facts) -> list[SymbolicWords]:
+        """The words of a call to leave open, best first: all, or the fewest that differ.
+
+        The latter are those that make the call like an earlier one whose sizes had to be fixed.
+        """
+        if self.options["dynamic"] is not True:
+            return []
+        differing = [
+            differing_words(facts, record.words)
+            for record in self.records
+            if record.words is not None
+        ]
+        fewest = min(
+            (each for each in differing if each is not None),
+            key=lambda each: len(each.words),
+            default=None,
+        )
+        found: dict[tuple[int, ...], SymbolicWords] = {}
+        for each in (all_soft_words(facts), fewest):
+            if each is not None:
+                found.setdefault(each.positions, each)
+        return list(found.values())
 
     def _remember_unsupported(
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord

@@ -34,12 +34,14 @@ def optimize(
 
     Args:
         target: an `nn.Module` or a function.
-        dynamic: ``"auto"`` and False: every distinct shape gets a specialization of its own. True
-            is not supported yet.
+        dynamic: which sizes of arguments a specialization leaves open. True: sizes, strides and int
+            arguments that are neither 0 nor 1, from the first call on; where the call's code does
+            not allow that, those in which a call was seen to differ from an earlier one. ``"auto"``
+            and False: none, so that every distinct shape gets a specialization of its own.
         graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
-            graph, which later calls replay if large and written inputs lie at the same
-            addresses (small inputs are copied; outputs always fresh); True: the same after fewer
-            hits; False: calls run kernel by kernel.
+            graph, which later calls replay if their large and written inputs lie at the same
+            addresses (small inputs are copied; outputs are always fresh); True: the same after
+            fewer hits; False, and wherever sizes vary: calls run kernel by kernel.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
             are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
         max_specializations: how many specializations are kept; beyond that the one used longest

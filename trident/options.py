@@ -24,11 +24,8 @@ def check_options(options: Options) -> None:
         ValueError: an option has a value that is not supported.
     """
     dynamic, graphs = options["dynamic"], options["graphs"]
-    if dynamic != "auto" and dynamic is not False:
-        raise ValueError(
-            f"dynamic={dynamic!r} is not supported yet: every distinct shape gets a specialization "
-            'of its own. Use dynamic="auto" or False.'
-        )
+    if dynamic != "auto" and not isinstance(dynamic, bool):
+        raise ValueError(f'dynamic={dynamic!r}: use "auto", True or False')
     if graphs != "auto" and not isinstance(graphs, bool):
         raise ValueError(f'graphs={graphs!r}: use "auto", True or False')
     if options["on_unsupported"] not in ("eager", "raise"):

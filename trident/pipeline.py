@@ -13,10 +13,19 @@ import torch
 from trident import _C
 from trident.build import build
 from trident.capture.result import Capture
+from trident.capture.symbols import SymbolicWords
 from trident.capture.trace import TracedCall
 from trident.codegen import GeneratedProgram, generate
-from trident.errors import UnsupportedError
-from trident.kernels import Variant, compile_variants, current_target, native_kernel, specialize
+from trident.errors import TridentError, UnsupportedError
+from trident.ir.expressions import Size
+from trident.kernels import (
+    Param,
+    Variant,
+    compile_variants,
+    current_target,
+    native_kernel,
+    specialize,
+)
 
 logger = logging.getLogger("trident")
 
@@ -33,6 +42,9 @@ class SpecializationRecord:
         reason: why the call is not supported; None for a compiled one.
         where: the user's line for the reason.
         source: path of the loaded library; its C++ text lies beside it.
+        words: the call's words, of a compiled specialization in which every size is fixed.
+        symbols: what varies between the calls that the specialization serves; empty for none.
+        guards: what must hold of the symbols.
         operators: operator calls per run.
         arena_bytes: planned memory.
         argument_inputs: inputs of the program that are arguments of the call, by position.
@@ -51,6 +63,9 @@ class SpecializationRecord:
     source: str = ""
     operators: int = 0
     arena_bytes: int = 0
+    words: list[int] | None = None
+    symbols: list[str] = dataclasses.field(default_factory=list)
+    guards: list[str] = dataclasses.field(default_factory=list)
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None
@@ -64,7 +79,18 @@ class _ChosenLaunch:
 
     kernel: int
     params: list[Any]
-    grid: tuple[int, int, int]
+    grid: tuple[Size, ...]
+
+
+@dataclasses.dataclass
+class _VaryingParam:
+    """An integer parameter with its expression, as `trident.ir.launch.LaunchParameter` asks for."""
+
+    name: str
+    type: str
+    tensor: int | None
+    bits: int
+    value: Size
 
 
 def compile_call(
@@ -75,8 +101,19 @@ def compile_call(
     kwargs: dict[str, Any],
     facts: _C.Facts,
     record: SpecializationRecord,
+    symbolic: SymbolicWords | None = None,
 ) -> SpecializationRecord | None:
     """Captures, compiles and publishes one call.
+
+    Args:
+        scm: native side of the optimized callable.
+        name: of the optimized callable, for messages.
+        function: the original module or function.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+        facts: of the call.
+        record: filled in, published with the specialization.
+        symbolic: the words that the specialization leaves open; None for none.
 
     Returns:
         The record of the specialization that had to make room, or None.
@@ -86,13 +123,20 @@ def compile_call(
         Exception: whatever the user's code or a compiler raises.
     """
     started = time.perf_counter()
-    capture = TracedCall(name, function, args, kwargs, facts).capture()
+    capture = TracedCall(name, function, args, kwargs, facts, symbolic).capture()
     logger.info("%s: capture took %.0f ms", name, 1e3 * (time.perf_counter() - started))
     driver: Literal["cuda", "cpu"] = "cuda" if capture.device.type == "cuda" else "cpu"
     kernels, launches, variants = _choose_kernels(capture, driver)
     generated = generate(capture, launches, _C.typed_ops())
     library = build(generated.source, name)
     program = _C.Program.load(str(library), kernels)
+    positions: tuple[int, ...] = ()
+    record.words = facts.words if symbolic is None else None
+    if symbolic is not None:
+        positions = symbolic.positions
+        if not program.guard([symbolic.values[position] for position in positions]):
+            raise TridentError("a specialization does not serve the call it was made from")
+    record.symbols, record.guards = generated.symbols, generated.guards
     record.kernels = [_describe(variant) for variant in variants]
     record.source = str(library)
     record.operators = generated.calls_typed + generated.calls_boxed
@@ -117,6 +161,7 @@ def compile_call(
             capture.effects,
             capture.reads,
             record,
+            positions,
         )
     except ValueError as error:
         raise UnsupportedError(str(error)) from error
@@ -136,10 +181,20 @@ def _choose_kernels(
     order = {key: index for index, key in enumerate(distinct)}
     kernels = [native_kernel(variant, driver) for variant in distinct.values()]
     launches = [
-        _ChosenLaunch(order[variant.key], list(variant.params), request.grid)
+        _ChosenLaunch(
+            order[variant.key],
+            [_with_expression(param, capture) for param in variant.params],
+            tuple(capture.size(extent) for extent in request.grid),
+        )
         for variant, request in zip(variants, capture.launches, strict=True)
     ]
     return kernels, launches, variants
+
+
+def _with_expression(param: Param, capture: Capture) -> Any:
+    if param.value is None:
+        return param
+    return _VaryingParam(param.name, param.type, None, param.bits, capture.size(param.value))
 
 
 def _constants(capture: Capture, generated: GeneratedProgram) -> list[torch.Tensor]:

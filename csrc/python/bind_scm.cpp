@@ -12,6 +12,7 @@
 #include "guards/recorder.h"
 #include "guards/type_info.h"
 #include "guards/walker.h"
+#include "guards/words.h"
 #include "python/errors.h"
 #include "python/scm_object.h"
 
@@ -170,6 +171,7 @@ struct Call {
 // The facts of one call, kept for a compilation: owns what the walks only borrow.
 struct Facts {
   CallFacts facts;
+  std::vector<uint32_t> starts;  // of each argument's words
   guards::Walk state;
   py::tuple positional;
   py::dict keywords;
@@ -181,7 +183,8 @@ std::unique_ptr<Facts> collect(py::handle scm, py::tuple positional, py::dict ke
   auto result = std::make_unique<Facts>();
   const Call call(positional, keywords);
   translated([&] {
-    module.collect(call.arguments.data(), call.num_positional, call.keyword_names(), result->facts);
+    module.collect(call.arguments.data(), call.num_positional, call.keyword_names(), result->facts,
+                   &result->starts);
   });
   result->state = *result->facts.state;
   result->facts.state = &result->state;
@@ -203,11 +206,47 @@ py::list object_list(const std::vector<PyObject*>& first, const std::vector<PyOb
   return list;
 }
 
+// The words that may differ between calls of one specialization: sizes and strides of the argument
+// tensors, and ints that are arguments themselves. As (position, kind, index, axis): kind 0 is a size
+// and 1 a stride of tensor `index`, 2 the argument `index`, keyword arguments last.
+py::list soft_words(const Facts& facts) {
+  py::list list;
+  const guards::Walk& walk = facts.facts.arguments;
+  for (size_t i = 0; i < walk.tensors.size() && i < walk.tensor_words.size(); ++i) {
+    const auto rank = static_cast<size_t>(THPVariable_Unpack(walk.tensors[i]).dim());
+    for (size_t word = 0; word < 2 * rank; ++word) {
+      list.append(py::make_tuple(walk.tensor_words[i] + 1 + word, word / rank, i, word % rank));
+    }
+  }
+  std::vector<py::handle> arguments(facts.positional.begin(), facts.positional.end());
+  for (const auto& [key, value] : facts.keywords) arguments.push_back(value);
+  for (size_t i = 0; i < facts.starts.size(); ++i) {
+    const size_t start = facts.starts[i];
+    // The tag of a long int says that its digits follow.
+    if (PyLong_CheckExact(arguments[i].ptr()) &&
+        walk.words[start] == guards::tagged(guards::Tag::kInt)) {
+      list.append(py::make_tuple(start + 1, 2, i, 0));
+    }
+  }
+  return list;
+}
+
 py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Program> program,
                    std::vector<size_t> inputs, const py::list& constants, py::object nodes,
-                   size_t result_node, py::object effects, const py::list& reads, py::object info) {
+                   size_t result_node, py::object effects, const py::list& reads, py::object info,
+                   std::vector<uint32_t> symbolic) {
   auto specialization = std::make_shared<Specialization>();
+  if (symbolic.size() != (program ? program->num_symbols() : 0)) {
+    throw py::value_error("the program takes another number of symbols");
+  }
+  for (size_t i = 0; i < symbolic.size(); ++i) {
+    if (symbolic[i] >= facts.facts.arguments.words.size() ||
+        (i > 0 && symbolic[i] <= symbolic[i - 1])) {
+      throw py::index_error("symbolic words are ascending positions among the call's words");
+    }
+  }
   specialization->program = std::move(program);
+  specialization->symbolic = std::move(symbolic);
   for (const size_t index : inputs) {
     if (index >= facts.facts.num_tensors()) throw py::index_error("no such tensor in this call");
   }
@@ -273,13 +312,15 @@ void bind_scm(py::module_& m) {
                                return object_list(self.facts.arguments.containers,
                                                   self.state.containers);
                              })
+      .def_property_readonly("soft_words", &soft_words)
       .def_property_readonly("words", [](const Facts& self) { return self.facts.arguments.words; })
       .def_property_readonly("state_words", [](const Facts& self) { return self.state.words; });
 
   m.def("collect", &collect, py::arg("scm"), py::arg("args"), py::arg("kwargs"));
   m.def("publish", &publish, py::arg("scm"), py::arg("facts"), py::arg("program").none(true),
         py::arg("inputs"), py::arg("constants"), py::arg("nodes"), py::arg("result_node"),
-        py::arg("effects"), py::arg("reads"), py::arg("info"));
+        py::arg("effects"), py::arg("reads"), py::arg("info"),
+        py::arg("symbolic") = std::vector<uint32_t>());
   m.def(
       "find",
       [](py::handle scm, const Facts& facts) -> py::object {

@@ -43,7 +43,7 @@ struct PackedArguments {
 }  // namespace
 
 bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
-                     CallFacts& facts) {
+                     CallFacts& facts, std::vector<uint32_t>* starts) {
   guards::Walk& walk = facts.arguments;
   walk.clear();
   facts.state = &state_.walk();
@@ -59,6 +59,7 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
     walker.visit(PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i)));
   }
   for (size_t i = 0; i < num_positional + num_keywords; ++i) {
+    if (starts) starts->push_back(static_cast<uint32_t>(walk.words.size()));
     if (!walker.visit(arguments[i])) return false;
   }
   guards::append_environment(walk.words);
@@ -131,7 +132,8 @@ void Module::capture_graph(Specialization& specialization, const CallFacts& fact
           specialization.program,
           pybind11::reinterpret_borrow<pybind11::object>(specialization.info.get()),
           pybind11::reinterpret_borrow<pybind11::object>(inputs.get()));
-  if (!replay.is_none()) {
+  // A graph holds the sizes that it was captured with.
+  if (!replay.is_none() && specialization.symbolic.empty()) {
     specialization.graph = replay.cast<std::shared_ptr<host::GraphReplay>>();
   }
 }
@@ -156,7 +158,7 @@ std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
   for (PyObject* identity : facts.arguments.identities) {
     specialization->identities.push_back(Ref::borrow(identity));
   }
-  const scm::Mask mask{facts.arguments.words.size(), {}};
+  const scm::Mask mask{facts.arguments.words.size(), specialization->symbolic};
   std::shared_ptr<scm::Entry> evicted =
       table_.insert(facts.arguments.words, mask, std::move(specialization));
   if (evicted) ++stats.evictions;

@@ -34,8 +34,9 @@ class Module {
   PyObject* call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names);
 
   // Fills `facts`. False where the call cannot be described; facts.arguments.unsupported says why.
+  // `starts`, where given, receives the position of each argument's first word.
   bool collect(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
-               CallFacts& facts);
+               CallFacts& facts, std::vector<uint32_t>* starts = nullptr);
 
   // The specialization for these facts, or nullptr.
   Specialization* find(const CallFacts& facts);
@@ -44,6 +45,7 @@ class Module {
   PyObject* run(Specialization& specialization, const CallFacts& facts, PyObject* const* arguments,
                 size_t num_positional, PyObject* keyword_names, bool compiled_now);
 
+  // Publishes under the mask that leaves the specialization's symbolic words open.
   std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
                                       std::shared_ptr<Specialization> specialization);
 

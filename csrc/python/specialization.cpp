@@ -44,6 +44,7 @@ Ref Specialization::run(const CallFacts& facts) {
     for (const size_t index : *used) containers[index] = Ref::borrow(facts.container(index));
   }
 
+  const std::vector<int64_t> sizes = symbols(facts.arguments.words);
   const std::shared_ptr<host::GraphReplay> replay = graph;
   bool replayed = false;
   std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
@@ -53,7 +54,7 @@ Ref Specialization::run(const CallFacts& facts) {
       replay->replay(raw.data(), produced);
       replayed = true;
     } else {
-      program->run(raw.data(), nullptr, produced);
+      program->run(raw.data(), sizes.data(), produced);
     }
   }
   if (replay) graph_mismatches = replayed ? 0 : graph_mismatches + 1;
@@ -61,7 +62,7 @@ Ref Specialization::run(const CallFacts& facts) {
   outputs.reserve(produced.size());
   for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
 
-  const Sources sources{tensors, containers, outputs};
+  const Sources sources{tensors, containers, outputs, sizes};
   const std::vector<Ref> built = result.build(sources);
   effects.apply(sources, built);
   return built.at(result_node);

@@ -33,6 +33,9 @@ class Specialization : public scm::Entry {
  public:
   // Without a program the entry stands for a call that is known to be unsupported.
   std::shared_ptr<host::Program> program;
+  // Positions of the words that the program takes as symbols, ascending; empty where every size is
+  // fixed.
+  std::vector<uint32_t> symbolic;
   std::vector<size_t> inputs;         // the program's inputs, as indexes of the call's tensors
   std::vector<at::Tensor> constants;  // further inputs
   Template result;
@@ -40,14 +43,17 @@ class Specialization : public scm::Entry {
   Effects effects;
   guards::Reads reads;
   guards::Ref info;  // the Python record that describes it
-  // Graph mode, driven by the module that owns the specialization.
+  // Graph mode, driven by the module that owns the specialization; only where no size varies.
   std::shared_ptr<host::GraphReplay> graph;
   bool graph_tried = false;
   uint32_t graph_captures = 0;
   uint32_t graph_mismatches = 0;        // calls in a row that the graph could not serve
   std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
-  bool accepts(scm::Words words) override { return reads.unchanged(); }
+  bool accepts(scm::Words words) override {
+    if (!symbolic.empty() && !program->guard(symbols(words).data())) return false;
+    return reads.unchanged();
+  }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return, and released while the program runs.
@@ -55,6 +61,16 @@ class Specialization : public scm::Entry {
 
   // The program's inputs in this call, as Python objects: a new list.
   guards::Ref input_objects(const CallFacts& facts) const;
+
+ private:
+  std::vector<int64_t> symbols(scm::Words words) const {
+    std::vector<int64_t> values;
+    values.reserve(symbolic.size());
+    for (const uint32_t position : symbolic) {
+      values.push_back(static_cast<int64_t>(words[position]));
+    }
+    return values;
+  }
 };
 
 }  // namespace trident::python

@@ -56,6 +56,7 @@ Template Template::parse(PyObject* nodes) {
     Node node{static_cast<Kind>(kind), 0, Ref(), {}, {}, {}};
     switch (node.kind) {
       case Kind::kOutput:
+      case Kind::kSymbol:
         node.index = to_size(payload);
         break;
       case Kind::kTensor:
@@ -101,6 +102,8 @@ Ref Template::build_node(const Node& node, const Sources& sources,
       return sources.tensors.at(node.index);
     case Kind::kContainer:
       return sources.containers.at(node.index);
+    case Kind::kSymbol:
+      return checked(PyLong_FromLongLong(sources.symbols.at(node.index)));
     case Kind::kConstant:
       return node.object;
     case Kind::kTuple: {

@@ -10,18 +10,29 @@
 namespace trident::python {
 
 // What a specialization rebuilds objects from: the tensors and containers of this call (arguments
-// first, then state, in walk order) and the host program's outputs.
+// first, then state, in walk order), the host program's outputs, and the symbolic words' values.
 struct Sources {
   const std::vector<guards::Ref>& tensors;
   const std::vector<guards::Ref>& containers;
   const std::vector<at::Tensor>& outputs;
+  const std::vector<int64_t>& symbols;
 };
 
 // A tree of objects to build, as a list of nodes in which children come before parents. A node that
 // two parents name is one object, built once per call.
 class Template {
  public:
-  enum class Kind { kOutput, kTensor, kContainer, kConstant, kTuple, kList, kDict, kObject };
+  enum class Kind {
+    kOutput,
+    kTensor,
+    kContainer,
+    kConstant,
+    kTuple,
+    kList,
+    kDict,
+    kObject,
+    kSymbol
+  };
 
   // `nodes`: list of tuples (kind, payload, children, attributes); see trident/capture/template.py.
   static Template parse(PyObject* nodes);
@@ -42,7 +53,7 @@ class Template {
   };
   struct Node {
     Kind kind;
-    size_t index = 0;    // output, tensor, container
+    size_t index = 0;    // output, tensor, container, symbol
     guards::Ref object;  // constant, or the class to build
     std::vector<guards::Ref> keys;
     std::vector<size_t> children;

@@ -54,7 +54,8 @@ _MACHINERY = (
 _SHALLOW = ("torch", "triton", "numpy", "sympy", "builtins")
 
 
-def _is_machinery(namespace: dict[str, Any]) -> bool:
+def is_machinery(namespace: dict[str, Any]) -> bool:
+    """Whether code with these globals belongs to the trace rather than to the call."""
     name = namespace.get("__name__")
     return not isinstance(name, str) or name.startswith(_MACHINERY)
 
@@ -87,7 +88,7 @@ class ReadSet:
 
     def add_library_code(self, names: tuple[str, ...], namespace: dict[str, Any]) -> None:
         """Names that a library's code mentions, where its module defines them."""
-        if _is_machinery(namespace):
+        if is_machinery(namespace):
             return
         self._add_present(names, namespace, set())
         if "environ" in names:
@@ -109,7 +110,7 @@ class ReadSet:
             value = namespace[name]
             if isinstance(value, types.ModuleType):
                 inner = vars(value)
-                if id(inner) not in visited and not _is_machinery(inner):
+                if id(inner) not in visited and not is_machinery(inner):
                     self._add_present(names, inner, visited)
 
 

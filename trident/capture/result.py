@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     import torch
 
     from trident.capture.reads import Read
+    from trident.capture.symbols import Symbols
     from trident.capture.template import Node
+    from trident.ir.expressions import Size
     from trident.kernels import LaunchRequest
 
 
@@ -45,6 +47,9 @@ class Capture:
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
         reads: what the code that ran read from outside of its arguments and attributes.
+        symbols: of a symbolic capture. Sizes, strides, offsets and integer arguments in ``graph``
+            may be SymInts, and nodes that compute them have no other meaning; grids and integer
+            arguments of ``launches`` may be, too.
     """
 
     name: str
@@ -57,3 +62,10 @@ class Capture:
     result_node: int = 0
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
+    symbols: Symbols | None = None
+
+    def size(self, value: Any) -> Size:
+        """A size, stride or integer of the trace, over the program's symbols."""
+        return (
+            value if type(value) is int or self.symbols is None else self.symbols.expression(value)
+        )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from trident.capture.shadow import Shadow, attributes_of, slot_names
+from trident.capture.symbols import Symbols
 from trident.errors import UnsupportedError
 
 
@@ -28,6 +29,7 @@ class Kind(enum.IntEnum):
     LIST = 5
     DICT = 6
     OBJECT = 7
+    SYMBOL = 8
 
 
 Node = tuple[int, Any, tuple[Any, ...], tuple[Any, ...]]
@@ -58,13 +60,18 @@ _LEAVES = (
 class TemplateBuilder:
     """Describes objects of a finished trace by what they are made of.
 
+    Args:
+        shadow: of the call.
+        symbols: of a symbolic capture; a number that is one of them is filled in at each call.
+
     Attributes:
         nodes: the template so far.
         outputs: tensors that the host program has to return, in order.
     """
 
-    def __init__(self, shadow: Shadow) -> None:
+    def __init__(self, shadow: Shadow, symbols: Symbols | None = None) -> None:
         self.nodes: list[Node] = []
+        self._symbols = symbols
         self.outputs: list[torch.Tensor] = []
         self._shadow = shadow
         self._known: dict[int, int] = {}
@@ -108,7 +115,11 @@ class TemplateBuilder:
         if container is not None:
             return (Kind.CONTAINER, container, (), ())
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise UnsupportedError(f"{path} is a symbolic number")
+            return self._describe_number(value, path)
+        if isinstance(value, slice) and any(
+            isinstance(each, torch.SymInt) for each in (value.start, value.stop, value.step)
+        ):
+            raise UnsupportedError(f"{path} is a slice whose bounds vary")
         if isinstance(value, _LEAVES) and (
             isinstance(value, enum.Enum)
             or not attributes_of(value)
@@ -116,6 +127,17 @@ class TemplateBuilder:
         ):
             return (Kind.CONSTANT, value, (), ())
         return self._describe_container(value, path)
+
+    def _describe_number(self, value: Any, path: str) -> Node:
+        """A SymInt: a number after all, or one of the symbols."""
+        if self._symbols is not None and isinstance(value, torch.SymInt):
+            known = self._symbols.expression(value)
+            if isinstance(known, int):
+                return (Kind.CONSTANT, known, (), ())
+            number = self._symbols.symbol(value)
+            if number is not None:
+                return (Kind.SYMBOL, number, (), ())
+        raise UnsupportedError(f"{path} is a number computed from sizes that vary")
 
     def _describe_container(self, value: Any, path: str) -> Node:
         cls = type(value)
@@ -127,6 +149,8 @@ class TemplateBuilder:
                     f"{path} is a {cls.__name__}, which cannot be built natively"
                 )
             if cls is torch.Size:
+                if not all(type(size) is int for size in value):
+                    raise UnsupportedError(f"{path} is a shape that varies")
                 return (Kind.CONSTANT, value, (), ())
             children = tuple(self.add(item, f"{path}[{i}]") for i, item in enumerate(value))
         elif isinstance(value, list):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,16 +14,20 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
+from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
 from trident.capture.result import Capture, Input
 from trident.capture.rules import RandomState, call_rules
 from trident.capture.shadow import Shadow, user_attributes
+from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
 from trident.kernels import LaunchRequest, captured_globals, record_launch, route_launches
+
+_fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class TracedCall:
@@ -34,6 +39,7 @@ class TracedCall:
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
         facts: the call's facts (`trident._C.Facts`).
+        symbolic: the words of the call that are to be symbols; None where all are fixed.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class TracedCall:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         facts: _C.Facts,
+        symbolic: SymbolicWords | None = None,
     ) -> None:
         self._name = name
         self._function = function
@@ -52,7 +59,12 @@ class TracedCall:
         self._containers: list[Any] = facts.containers
         self._num_arguments: int = facts.num_argument_tensors
         self._launches: list[LaunchRequest] = []
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._numbers: list[int] = []  # positions of the int arguments that are symbols
+        self._symbols = None if symbolic is None else Symbols(facts, symbolic)
+        self._mode = FakeTensorMode(
+            allow_non_fake_inputs=True,
+            shape_env=None if self._symbols is None else self._symbols.environment,
+        )
         self._addresses: dict[int, int] = {}  # id of a fake's storage -> address modulo 16
 
     def capture(self) -> Capture:
@@ -66,15 +78,16 @@ class TracedCall:
         rules = {**call_rules(), None: observer.enter}
         random_state = RandomState()
         with _grad_mode_of_caller(), self._mode:
-            fakes = [self._mode.from_tensor(t, static_shapes=True) for t in self._tensors]
+            fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
                 self._note_address(tensor, fake)
+            numbers = self._number_arguments()
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
             try:
-                with _no_garbage_collection():
-                    outcome = _C.record(lambda: traced(*fakes), rules)
+                with self._disguise() as refused, _no_garbage_collection():
+                    outcome = _C.record(lambda: traced(*fakes, *numbers.values()), rules)
             finally:
                 observer.restore()
                 used_random_numbers = random_state.restore()
@@ -85,9 +98,13 @@ class TracedCall:
             raise observer.problem
         if used_random_numbers is not None:
             raise UnsupportedError(used_random_numbers)
+        if refused:
+            raise refused[0]
         if error is not None:
             raise error
         assert graph_module is not None  # the other outcome
+        if self._symbols is not None:
+            check_type_tests(executed)
         graph = graph_module.graph
         constants = self._constants(graph_module)
         inputs = self._inputs(graph)
@@ -102,15 +119,37 @@ class TracedCall:
             result_node=self._result_node,
             effects=self._effects,
             reads=self._reads(executed),
+            symbols=self._symbols,
         )
 
-    def _run(self, *fakes: torch.Tensor) -> list[torch.Tensor]:
+    def _fake(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        if self._symbols is not None and index < self._num_arguments:
+            if self._symbols.is_symbolic(index):
+                return self._symbols.fake(index)
+        return self._mode.from_tensor(tensor, static_shapes=True)
+
+    def _number_arguments(self) -> dict[int, Any]:
+        """A SymInt for each int argument that is a symbol, by its position in the call."""
+        if self._symbols is None:
+            return {}
+        given = [*self._args, *self._kwargs.values()]
+        self._numbers = self._symbols.arguments()
+        return {index: self._symbols.argument(index, given[index]) for index in self._numbers}
+
+    def _disguise(self) -> contextlib.AbstractContextManager[list[Exception]]:
+        return contextlib.nullcontext([]) if self._symbols is None else _symbolic_trace()
+
+    def _run(self, *values: Any) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
-        shadow = Shadow(self._tensors, list(fakes), self._containers)
+        fakes = list(values[: len(self._tensors)])
+        shadow = Shadow(self._tensors, fakes, self._containers)
         self._observer.shadow = shadow
         function = shadow.clone(self._function)
-        args = tuple(shadow.clone(value) for value in self._args)
-        kwargs = {name: shadow.clone(value) for name, value in self._kwargs.items()}
+        given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
+        for index, number in zip(self._numbers, values[len(self._tensors) :], strict=True):
+            given[index] = number
+        args = tuple(given[: len(self._args)])
+        kwargs = dict(zip(self._kwargs, given[len(self._args) :], strict=True))
         self._places = Places(
             {id(module): path for path, module in function.named_modules()}
             if isinstance(function, torch.nn.Module)
@@ -125,7 +164,7 @@ class TracedCall:
             result = function(*args, **kwargs)
         if problems:
             raise problems[0]  # the user's code caught it
-        template = TemplateBuilder(shadow)
+        template = TemplateBuilder(shadow, self._symbols)
         self._result_node = template.add(result, "the result")
         self._effects = []
         for change in shadow.changes():
@@ -197,8 +236,11 @@ class TracedCall:
         if tensor.numel() == 0:
             return 0
         start = self._addresses.get(tensor.untyped_storage()._cdata, 0)
-        offset = int(tensor.storage_offset()) * tensor.element_size()
-        return int(start + offset) % 16
+        distance = (start + tensor.storage_offset() * tensor.element_size()) % 16
+        if isinstance(distance, torch.SymInt):
+            # Kernels are compiled for aligned or other addresses: that much is guarded.
+            return 0 if distance == 0 else 1
+        return int(distance)
 
     def _constants(self, graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
         constants = {}
@@ -228,6 +270,7 @@ class TracedCall:
             self._tensors, self._num_arguments, self._function, self._args, self._kwargs
         )
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        placeholders = placeholders[: len(self._tensors)]  # the others are symbols
         inputs = []
         for index, node in enumerate(placeholders):
             if not node.users:
@@ -278,6 +321,18 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _symbolic_trace() -> Iterator[list[Exception]]:
+    """What a trace over symbols needs. Its failure is nothing that PyTorch should report."""
+    level = _fake_tensor_log.level
+    _fake_tensor_log.setLevel(logging.CRITICAL)
+    try:
+        with symbolic_ints_pass_for_ints() as refused:
+            yield refused
+    finally:
+        _fake_tensor_log.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
-from trident.ir import graph_mode, passes
+from trident.ir import expressions, graph_mode, passes
 from trident.ir.importer import import_capture
 from trident.ir.launch import LaunchVariant
 from trident.ir.program import read_program
@@ -42,6 +42,8 @@ class GeneratedProgram:
         written_inputs: inputs that an operator or a launch may write, by position.
         graph_obstacle: why the program cannot be captured into a CUDA graph, or None.
         mlir: the module after dead code elimination, for debugging.
+        symbols: what each symbol is, in words.
+        guards: the conditions on the symbols, as in the source.
     """
 
     name: str
@@ -57,6 +59,8 @@ class GeneratedProgram:
     written_inputs: list[int]
     graph_obstacle: str | None
     mlir: str
+    symbols: list[str] = dataclasses.field(default_factory=list)
+    guards: list[str] = dataclasses.field(default_factory=list)
 
 
 def generate(
@@ -83,7 +87,10 @@ def generate(
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
         launches = Launches(scope, variants)
-        source = write_unit(program, host, scope, typed, boxed, launches)
+        guards, words = [], []
+        if capture.symbols is not None:
+            guards, words = capture.symbols.guards(), capture.symbols.describe()
+        source = write_unit(program, host, scope, typed, boxed, launches, guards, words)
     return GeneratedProgram(
         name=capture.name,
         source=source,
@@ -96,8 +103,14 @@ def generate(
         kernels=launches.kernels,
         arena_bytes=program.arena_bytes,
         written_inputs=graph_mode.written_inputs(program),
-        graph_obstacle=graph_mode.graph_obstacle(program),
+        graph_obstacle=(
+            "its sizes vary between calls"
+            if capture.symbols is not None
+            else graph_mode.graph_obstacle(program)
+        ),
         mlir=str(imported.module),
+        symbols=words,
+        guards=[expressions.condition(each) for each in guards],
     )
 
 

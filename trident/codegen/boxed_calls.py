@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sympy
 import torch
 
 from trident.codegen import names
 from trident.codegen.constants import device_literal
 from trident.codegen.scope import Scope
-from trident.codegen.typed_calls import readable, tensor_array
+from trident.codegen.typed_calls import local_name, readable, tensor_array, varying_array
+from trident.errors import UnsupportedError
+from trident.ir import expressions
 from trident.ir.schema import Kind, Parameter
 from trident.ir.steps import Call, InputRef, Operand, Slot
 
@@ -132,6 +135,15 @@ class BoxedCalls:
             return "none_value()"
         if isinstance(operand, (Slot, InputRef)):
             return f"tensor_value({self._scope.tensor(operand)})"
+        if isinstance(operand, sympy.Expr):
+            written = expressions.text(operand)
+            if parameter.type.kind is Kind.FLOAT:
+                return f"float_value(static_cast<double>({written}))"
+            if parameter.type.kind not in (Kind.INT, Kind.SCALAR):
+                raise UnsupportedError(
+                    f"parameter {parameter.name} is given an integer that varies"
+                )
+            return f"number_value(TRIDENT_VALUE_INT, {written})"
         if isinstance(operand, list):
             return self._list(parameter, operand, before)
         if isinstance(operand, torch.device) or parameter.type.kind is Kind.DEVICE:
@@ -152,6 +164,10 @@ class BoxedCalls:
             name = names.identifier(parameter.name)
             before.append(tensor_array(self._scope, name, operands))
             return f"tensors_value({name}, {length})"
+        if any(isinstance(each, sympy.Expr) for each in operands):
+            name = local_name(parameter)
+            before.append(varying_array(name, parameter, operands))
+            return f"numbers_value(TRIDENT_VALUE_INT_LIST, {name}, {length})"
         if kind is Kind.FLOAT:
             array = self._scope.constants.doubles(operands)  # type: ignore[arg-type]
             return f"floats_value({array}, {length})"

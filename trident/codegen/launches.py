@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from trident.codegen import names
 from trident.codegen.scope import Scope
 from trident.errors import TridentError
+from trident.ir import expressions
 from trident.ir.launch import LaunchVariant
 from trident.ir.steps import Launch, Slot
 
@@ -40,6 +41,14 @@ class Launches:
         rows = []
         for position, parameter in enumerate(variant.params):
             note = f"  // {names.comment(f'{parameter.name}: {parameter.type}')}"
+            varying = getattr(parameter, "value", None)
+            if varying is not None and not isinstance(varying, int):
+                rows.append(f"    {{TRIDENT_PARAM_RUNTIME, 0}},{note}")
+                statements.append(
+                    f"frame->launches[launch::{name}].values[{position}] = "
+                    f"static_cast<uint64_t>({expressions.text(varying)});"
+                )
+                continue
             if parameter.tensor is None:
                 bits = parameter.bits & (2**64 - 1)
                 rows.append(f"    {{TRIDENT_PARAM_CONSTANT, {_bits(bits)}}},{note}")
@@ -51,8 +60,14 @@ class Launches:
             rows.append(f"    {{TRIDENT_PARAM_RUNTIME, 0}},{note}")
             statements.append(
                 f"frame->launches[launch::{name}].values[{position}] = "
-                f"address({self._scope.tensor(place)}, {distance});"
+                f"address({self._scope.tensor(place)}, {expressions.text(distance)});"
             )
+        for axis, extent in enumerate(variant.grid):
+            if not isinstance(extent, int):
+                statements.append(
+                    f"frame->launches[launch::{name}].grid[{axis}] = "
+                    f"static_cast<uint32_t>({expressions.text(extent)});"
+                )
         statements.append(f"TRIDENT_TRY(api->launch(frame, launch::{name}));")
         self._record(name, variant, rows)
         return statements
@@ -63,8 +78,10 @@ class Launches:
             table = f"k_{name}_params"
             body = "\n".join(rows)
             self.tables.append(f"static const trident_param {table}[] = {{\n{body}\n}};\n")
-        grid = ", ".join(str(extent) for extent in variant.grid)
-        if len(variant.grid) != 3 or min(variant.grid) < 0 or math.prod(variant.grid) >= 2**63:
+        # An extent that varies is written before each launch.
+        extents = [extent if isinstance(extent, int) else 0 for extent in variant.grid]
+        grid = ", ".join(str(extent) for extent in extents)
+        if len(extents) != 3 or min(extents) < 0 or math.prod(extents) >= 2**63:
             raise TridentError(f"a grid of ({grid}) cannot be launched")
         self.enumerators.append(name)
         self.kernels.append(variant.kernel)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from trident.codegen import names
 from trident.codegen.boxed_calls import BoxedCalls
 from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
-from trident.codegen.typed_calls import TypedCalls
-from trident.ir import dtypes
+from trident.codegen.typed_calls import TypedCalls, integer_array
+from trident.ir import dtypes, expressions
 from trident.ir.program import Layout, Operation
 from trident.ir.steps import (
     Allocate,
@@ -26,6 +27,9 @@ from trident.ir.steps import (
 
 # g++ takes more than linear time in the length of a function.
 _LONGEST_SECTION = 200
+
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+_SYMBOL = re.compile(r"(?<![\w:.>])[ns]\d+\b(?!\s*\()")
 
 
 @dataclasses.dataclass
@@ -88,7 +92,7 @@ class RunFunction:
         if operation is not None:
             section.lines += self._place_comments(operation, section)
         statements = self._statements(step)
-        if len(statements) > 1 and isinstance(step, Call):
+        if len(statements) > 1 and isinstance(step, (Call, Allocate, MakeView, GiveView)):
             statements = ["{", *(f"  {statement}" for statement in statements), "}"]
         section.lines += statements
 
@@ -126,37 +130,48 @@ class RunFunction:
             case Launch():
                 return self._launches.statements(step)
             case Allocate(slot, layout, on_cpu):
-                text = f"&{self._layout(layout)}, {int(on_cpu)}, &{scope.tensor(slot)}"
-                return [f"TRIDENT_TRY(api->allocate(frame, {text}));"]
+                before, name = self._layout(layout)
+                text = f"&{name}, {int(on_cpu)}, &{scope.tensor(slot)}"
+                return [*before, f"TRIDENT_TRY(api->allocate(frame, {text}));"]
             case MakeView(slot, base, layout):
-                text = f"{scope.tensor(base)}, &{self._layout(layout)}, 0"
-                return [f"TRIDENT_TRY(api->view({text}, &{scope.tensor(slot)}));"]
+                before, name = self._layout(layout)
+                text = f"{scope.tensor(base)}, &{name}, 0"
+                return [*before, f"TRIDENT_TRY(api->view({text}, &{scope.tensor(slot)}));"]
             case Release(slot):
                 return [f"api->release(&{scope.tensor(slot)});"]
             case GiveView(output, base, layout, tracked):
-                text = f"{scope.tensor(base)}, &{self._layout(layout)}, {int(tracked)}"
-                return [f"TRIDENT_TRY(api->view({text}, &out[{output}]));"]
+                before, name = self._layout(layout)
+                text = f"{scope.tensor(base)}, &{name}, {int(tracked)}"
+                return [*before, f"TRIDENT_TRY(api->view({text}, &out[{output}]));"]
             case GiveReference(output, place):
                 return [f"out[{output}] = api->retain({scope.tensor(place)});"]
             case GiveOwned(output, slot):
                 name = scope.tensor(slot)
                 return [f"out[{output}] = {name};", f"{name} = nullptr;"]
 
-    def _layout(self, layout: Layout) -> str:
+    def _layout(self, layout: Layout) -> tuple[list[str], str]:
+        """Statements that make a layout, and its name; one that is static needs no statements."""
+        if not layout.is_static:
+            return [
+                integer_array("sizes", layout.sizes),
+                integer_array("strides", layout.strides),
+                f"const trident_layout layout = {{{dtypes.code(layout.dtype)}, "
+                f"{len(layout.sizes)}, sizes, strides, {expressions.text(layout.offset)}}};",
+            ], "layout"
         text = layout_literal(self._scope, layout)
         name = f"kLayout{len(self._layouts)}"
         definition = f"static const trident_layout {name} = {text};"
         known = self._layouts.setdefault(text, definition)
-        return known.split()[3]
+        return [], known.split()[3]
 
 
 def layout_literal(scope: Scope, layout: Layout) -> str:
     """A trident_layout initializer."""
-    sizes = scope.constants.ints(layout.sizes)
-    strides = scope.constants.ints(layout.strides)
+    sizes = scope.constants.ints([int(size) for size in layout.sizes])
+    strides = scope.constants.ints([int(stride) for stride in layout.strides])
     return (
         f"{{{dtypes.code(layout.dtype)}, {len(layout.sizes)}, {sizes}, {strides}, "
-        f"{names.integer(layout.offset)}}}"
+        f"{names.integer(int(layout.offset))}}}"
     )
 
 
@@ -170,7 +185,16 @@ def _preamble(lines: list[str]) -> str:
         made += "  trident_tensor* t = frame->slots;\n"
     if "out[" in text:
         made += "  trident_tensor* out = frame->outputs;\n"
+    made += symbols_in(text, "frame->symbols")
     return made if made or "frame" in text else "  (void)frame;\n"
+
+
+def symbols_in(text: str, array: str) -> str:
+    """Definitions of the symbols that statements use."""
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
+    code = _STRING.sub("", code)
+    used = sorted(set(_SYMBOL.findall(code)), key=lambda name: int(name[1:]))
+    return "".join(f"  const int64_t {name} = {array}[{name[1:]}];\n" for name in used)
 
 
 def _part(module: str) -> str:

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 from trident.codegen.constants import Constants
 from trident.codegen.names import Names
+from trident.ir import expressions
 from trident.ir.steps import HostProgram, InputRef, OutputRef, Slot
 
 # What every unit, or the body of a function, calls something else. PyTorch has an operator `t`.
-_RESERVED = ("address", "api", "args", "float_scalar", "frame", "in", "out", "results", "run", "t")
+_RESERVED = (
+    *("address", "api", "args", "float_scalar", "frame", "guard", "in", "layout", "out", "results"),
+    *("run", "sizes", "strides", "symbols", "t"),
+    *expressions.HELPERS,
+)
 
 
 class Scope:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+
+import sympy
 
 from trident.codegen import names
 from trident.codegen.scope import Scope
+from trident.errors import UnsupportedError
+from trident.ir import expressions
+from trident.ir.expressions import Size
 from trident.ir.schema import Kind, Parameter, Schema
 from trident.ir.steps import Call, InputRef, Operand, Slot
 
@@ -111,6 +117,8 @@ class TypedCalls:
             return ["nullptr"]
         if isinstance(operand, (Slot, InputRef)):
             return [self._scope.tensor(operand)]
+        if isinstance(operand, sympy.Expr):
+            return [self._varying(parameter, operand, before)]
         if type_.kind is Kind.SCALAR:
             assert isinstance(operand, (bool, int, float))
             scalar = constants.scalar(operand)
@@ -127,6 +135,24 @@ class TypedCalls:
         whole = int(operand)
         return [f"&{constants.integer(whole)}" if type_.optional else names.integer(whole)]
 
+    def _varying(self, parameter: Parameter, operand: sympy.Expr, before: list[str]) -> str:
+        """An integer that varies; where the parameter takes an address, that of a local."""
+        type_ = parameter.type
+        written = expressions.text(operand)
+        name = local_name(parameter)
+        if type_.kind is Kind.SCALAR:
+            before.append(f"const trident_scalar {name} = {{TRIDENT_SCALAR_INT, {{{written}}}}};")
+            return f"&{name}" if type_.optional else name
+        if type_.kind is Kind.FLOAT:
+            written = f"static_cast<double>({written})"
+        elif type_.kind is not Kind.INT:
+            raise UnsupportedError(f"parameter {parameter.name} is given an integer that varies")
+        if type_.optional:
+            kind = "double" if type_.kind is Kind.FLOAT else "int64_t"
+            before.append(f"const {kind} {name} = {written};")
+            return f"&{name}"
+        return written
+
     def _list(self, parameter: Parameter, operand: Operand, before: list[str]) -> list[str]:
         if operand is None:
             return ["nullptr", "0"]
@@ -136,9 +162,12 @@ class TypedCalls:
             name = names.identifier(parameter.name)
             before.append(tensor_array(self._scope, name, operand))
             return [name, count]
+        if any(isinstance(each, sympy.Expr) for each in operand):
+            before.append(varying_array(local_name(parameter), parameter, operand))
+            return [local_name(parameter), count]
         if parameter.type.kind is Kind.FLOAT:
-            return [self._scope.constants.doubles(operand), count]  # type: ignore[arg-type]
-        return [self._scope.constants.ints(operand), count]  # type: ignore[arg-type]
+            return [self._scope.constants.doubles(operand), count]
+        return [self._scope.constants.ints(operand), count]
 
     def _results(self, call: Call, before: list[str]) -> list[str]:
         schema = call.schema
@@ -153,6 +182,24 @@ class TypedCalls:
                 before.append(f"int64_t number_{index};  // a size that the capture knows already")
                 written.append(f"&number_{index}")
         return written
+
+
+def local_name(parameter: Parameter) -> str:
+    """The name of a local that holds a parameter's value; none of the unit's other names."""
+    return f"the_{names.identifier(parameter.name)}"
+
+
+def varying_array(name: str, parameter: Parameter, operands: list[Operand]) -> str:
+    """A local array of integers of which some vary."""
+    if parameter.type.kind is not Kind.INT:
+        raise UnsupportedError(f"parameter {parameter.name} is given integers that vary")
+    return integer_array(name, operands)
+
+
+def integer_array(name: str, values: Sequence[Size]) -> str:
+    """A local array of int64_t."""
+    written = [names.integer(v) if isinstance(v, int) else expressions.text(v) for v in values]
+    return f"const int64_t {name}[] = {{{', '.join(written) or '0'}}};"
 
 
 def tensor_array(scope: Scope, name: str, operands: list[Operand]) -> str:

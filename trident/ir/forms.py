@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import sympy
+
 from trident.errors import UnsupportedError
 from trident.ir import registry
 from trident.ir import schema as schemas
@@ -108,7 +110,8 @@ def functional_form(operation: Operation) -> Call:
         for position, (parameter, argument) in enumerate(
             zip(schema.parameters, operation.arguments, strict=True)
         )
-        if parameter.type.kind is Kind.TENSOR and isinstance(argument, (bool, int, float))
+        if parameter.type.kind is Kind.TENSOR
+        and isinstance(argument, (bool, int, float, sympy.Expr))
     )
     if not numbers:
         return Call(schema, list(operation.arguments))

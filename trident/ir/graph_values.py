@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from trident.errors import UnsupportedError
@@ -52,7 +53,7 @@ def _checked(value: Any) -> Any:
         if value.is_conj() or value.is_neg():
             raise UnsupportedError("lazily conjugated or negated tensors are not supported")
         geometry = (*value.shape, *value.stride(), value.storage_offset())
-        if not all(type(each) is int for each in geometry):
+        if not all(type(each) is int or isinstance(each, torch.SymInt) for each in geometry):
             raise UnsupportedError("a tensor whose size is only known at run time is not supported")
     return value
 
@@ -74,6 +75,22 @@ def constant_value(node: torch.fx.Node, constants: dict[str, torch.Tensor]) -> t
         raise UnsupportedError(f"the constant {node.target} is no tensor", attributes.line(node))
     constant: torch.Tensor = _checked(constants[str(node.target)])
     return constant
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    """Whether a node's value is a number."""
+    numbers = (int, bool, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(node.meta.get("val"), numbers)
+
+
+def only_computes_size(node: torch.fx.Node) -> bool:
+    """Whether a node is arithmetic on sizes, which has no representation of its own: what takes the
+    number says its value."""
+    if not is_number(node):
+        return False
+    return not isinstance(node.target, OpOverload) or node.target._schema.name.startswith(
+        "aten::sym_"
+    )
 
 
 def output_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +25,7 @@ from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImp
 from trident.errors import TridentError, UnsupportedError
 from trident.ir import attributes, dtypes, graph_values, registry
 from trident.ir import schema as schemas
+from trident.ir.expressions import Size
 from trident.ir.launch_op import LAUNCH, LAUNCH_NAME
 from trident.ir.literals import LiteralImporter
 from trident.ir.schema import Kind, Parameter, Schema
@@ -57,7 +58,7 @@ def import_capture(capture: Capture) -> Imported:
     """
     context = ir.Context()
     torch_dialect.register_dialect(context)
-    importer = _CaptureImporter(context)
+    importer = _CaptureImporter(context, capture.size)
     constants = importer.import_inputs_and_graph(
         capture.graph, [each.name for each in capture.inputs], capture.constants
     )
@@ -74,13 +75,15 @@ def import_capture(capture: Capture) -> Imported:
 class _TensorTypes(ContextCache):
     """Types without value semantics, cached by shape and dtype."""
 
-    def __init__(self, context: ir.Context) -> None:
+    def __init__(self, context: ir.Context, size: Callable[[Any], Size]) -> None:
         super().__init__(context)
-        self._types: dict[tuple[tuple[int, ...], torch.dtype], ir.Type] = {}
+        self.size = size
+        self._types: dict[tuple[tuple[int | str, ...], torch.dtype], ir.Type] = {}
 
     def tensor_type(self, value: torch.Tensor) -> ir.Type:
-        """``!torch.tensor<[1,64],f32>``."""
-        key = (tuple(value.shape), value.dtype)
+        """``!torch.tensor<[1,64],f32>``, with a question mark for each size that varies."""
+        sizes = (self.size(each) for each in value.shape)
+        key = (tuple(each if isinstance(each, int) else "?" for each in sizes), value.dtype)
         if key not in self._types:
             shape = ",".join(str(size) for size in key[0])
             text = f"!torch.tensor<[{shape}],{dtypes.spelling(value.dtype)}>"
@@ -105,16 +108,21 @@ class _TensorTypes(ContextCache):
 class _CaptureImporter(FxImporter):
     """One module with one function."""
 
-    def __init__(self, context: ir.Context) -> None:
+    def __init__(self, context: ir.Context, size: Callable[[Any], Size]) -> None:
         super().__init__(context=context, graph_node_importer_cls=_NodeImporter)
-        self._cc = _TensorTypes(context)
+        self._cc = _TensorTypes(context, size)
+        self._size = size
 
     def import_inputs_and_graph(
         self, graph: torch.fx.Graph, names: Sequence[str], constants: dict[str, torch.Tensor]
     ) -> list[str]:
         """Imports ``graph`` as ``main``; returns the constants that became arguments."""
         storages = attributes.StorageNumbers()
-        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        inputs = [
+            node
+            for node in graph.nodes
+            if node.op == "placeholder" and not graph_values.is_number(node)
+        ]
         if len(inputs) != len(names):
             raise TridentError(f"the graph has {len(inputs)} placeholders for {len(names)} inputs")
         used: dict[str, list[torch.fx.Node]] = {}
@@ -139,7 +147,7 @@ class _CaptureImporter(FxImporter):
                     ir.DictAttr.get(
                         {
                             attributes.NAME: ir.StringAttr.get(name),
-                            **attributes.geometry([value], storages),
+                            **attributes.geometry([value], storages, self._size),
                         }
                     )
                     for name, value in zip([*names, *used], arguments, strict=True)
@@ -148,6 +156,7 @@ class _CaptureImporter(FxImporter):
             block = ir.Block.create_at_start(function.body, argument_types)
         node_importer = _NodeImporter(self, self._c, self._cc, block)
         node_importer.storages = storages
+        node_importer.size = self._size
         for node, value in zip(inputs, list(block.arguments)[: len(inputs)], strict=True):
             node_importer.bind_node_value(node, value)
         for nodes, value in zip(used.values(), list(block.arguments)[len(inputs) :], strict=True):
@@ -162,6 +171,7 @@ class _NodeImporter(GraphNodeImporter):
     """Imports the nodes of a graph, one MLIR operation per operator."""
 
     storages: attributes.StorageNumbers
+    size: Callable[[Any], Size]
 
     def import_nodes(
         self,
@@ -197,6 +207,8 @@ class _NodeImporter(GraphNodeImporter):
                 self.resolve_node_value(each) for each in graph_values.output_nodes(node.graph)
             ]
             func_dialect.ReturnOp(results, loc=loc)
+        elif graph_values.only_computes_size(node):
+            return  # each operator that takes the number states it
         elif node.op != "call_function":
             raise UnsupportedError(f"nodes of kind {node.op} are not supported")
         elif node.target is operator.getitem:
@@ -250,7 +262,7 @@ class _NodeImporter(GraphNodeImporter):
                 {
                     attributes.OP: ir.StringAttr.get(schema.qualified),
                     attributes.NODE: ir.StringAttr.get(node.name),
-                    **attributes.geometry(values, self.storages),
+                    **attributes.geometry(values, self.storages, self.size),
                     **attributes.where(node),
                 },
                 loc,
@@ -279,7 +291,7 @@ class _NodeImporter(GraphNodeImporter):
             if (
                 parameter.type.kind is Kind.TENSOR
                 and not parameter.type.is_list
-                and isinstance(argument, (bool, int, float))
+                and _is_number(argument)
             ):
                 scalar_positions.append(position)
             operands.append(self._operand(loc, parameter, argument))
@@ -293,17 +305,13 @@ class _NodeImporter(GraphNodeImporter):
                 return self._literals.make_list(elements, parameter.type, loc)
             if isinstance(value, torch.Tensor):
                 return self.resolve_node_value(argument)
-            if value is not None and type(value) not in (bool, int, float):
-                raise UnsupportedError("a number that is only known at run time is not supported")
-            # Sizes and the like, which are the same in every call of one specialization.
-            return self._literals.scalar(value, parameter.type.kind, loc)
+            if parameter.type.is_list:
+                element = self._number(value, parameter.type.kind, loc)
+                elements = [element] * (parameter.length or 1)
+                return self._literals.make_list(elements, parameter.type, loc)
+            return self._number(value, parameter.type.kind, loc)
         if parameter.type.is_list and isinstance(argument, (list, tuple)):
-            elements = [
-                self.resolve_node_value(each)
-                if isinstance(each, torch.fx.Node)
-                else self._literals.scalar(each, parameter.type.kind, loc)
-                for each in argument
-            ]
+            elements = [self._element(each, parameter.type.kind, loc) for each in argument]
             return self._literals.make_list(elements, parameter.type, loc)
         if parameter.type.is_list and argument is not None:
             if parameter.length is None:
@@ -311,6 +319,24 @@ class _NodeImporter(GraphNodeImporter):
             element = self._literals.scalar(argument, parameter.type.kind, loc)
             return self._literals.make_list([element] * parameter.length, parameter.type, loc)
         return self._literals.scalar(argument, parameter.type.kind, loc)
+
+    def _element(self, argument: Any, kind: Kind, loc: ir.Location) -> ir.Value:
+        if not isinstance(argument, torch.fx.Node):
+            return self._literals.scalar(argument, kind, loc)
+        if graph_values.is_number(argument):
+            return self._number(argument.meta["val"], kind, loc)
+        return self.resolve_node_value(argument)
+
+    def _number(self, value: Any, kind: Kind, loc: ir.Location) -> ir.Value:
+        """A number that a node computes: known, or an expression over the program's symbols."""
+        if isinstance(value, torch.SymInt):
+            size = self.size(value)
+            if not isinstance(size, int):
+                return self._literals.size(size, loc)
+            value = size
+        elif value is not None and type(value) not in (bool, int, float):
+            raise UnsupportedError("a number that is only known at run time is not supported")
+        return self._literals.scalar(value, kind, loc)
 
     def _emit(
         self,
@@ -338,3 +364,9 @@ class _NodeImporter(GraphNodeImporter):
             attributes={"name": ir.StringAttr.get(name), **extra},
             loc=loc,
         )
+
+
+def _is_number(argument: Any) -> bool:
+    if isinstance(argument, torch.fx.Node):
+        return graph_values.is_number(argument)
+    return isinstance(argument, (bool, int, float))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from trident.ir.expressions import Size
+
 
 class LaunchParameter(Protocol):
     """One parameter of a compiled kernel, constexprs left out.
@@ -14,6 +16,7 @@ class LaunchParameter(Protocol):
         type: Triton's type, ``*fp32`` or ``i32``.
         tensor: for a pointer, the position in the launch operator's list of tensors, else None.
         bits: of any other parameter, the value, little-endian in an unsigned 64-bit integer.
+        value: of an integer that varies between calls, an expression; else None.
     """
 
     @property
@@ -24,6 +27,8 @@ class LaunchParameter(Protocol):
     def tensor(self) -> int | None: ...
     @property
     def bits(self) -> int: ...
+    @property
+    def value(self) -> Size | None: ...
 
 
 class LaunchVariant(Protocol):
@@ -32,7 +37,7 @@ class LaunchVariant(Protocol):
     Attributes:
         kernel: index into the kernels that the program is loaded with.
         params: in the order of the compiled kernel's parameters.
-        grid: three extents; a product of 0 launches nothing.
+        grid: three extents, numbers or expressions; a product of 0 launches nothing.
     """
 
     @property
@@ -40,4 +45,4 @@ class LaunchVariant(Protocol):
     @property
     def params(self) -> Sequence[LaunchParameter]: ...
     @property
-    def grid(self) -> tuple[int, int, int]: ...
+    def grid(self) -> tuple[Size, ...]: ...

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 from torch_mlir import ir
 
 from trident.errors import UnsupportedError
-from trident.ir import dtypes
+from trident.ir import attributes, dtypes, expressions
 from trident.ir.schema import Kind, Type
 
 _LIST_ELEMENTS = {
@@ -66,6 +67,18 @@ class LiteralImporter:
         if type(value) is float:
             return self._float(value, loc)
         raise UnsupportedError(f"an argument of type {type(value).__name__} is not supported")
+
+    def size(self, value: sympy.Expr, loc: ir.Location) -> ir.Value:
+        """An integer that is an expression over the program's symbols."""
+        return ir.Operation.create(
+            "torch.operator",
+            results=[self._types["int"]],
+            attributes={
+                "name": ir.StringAttr.get(attributes.SIZE_OPERATOR),
+                attributes.VALUE: ir.StringAttr.get(expressions.text(value)),
+            },
+            loc=loc,
+        ).result
 
     def make_list(self, elements: list[ir.Value], type_: Type, loc: ir.Location) -> ir.Value:
         """A ``torch.prim.ListConstruct`` of the parameter's list type."""

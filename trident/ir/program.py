@@ -7,20 +7,21 @@ the program.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import sympy
 import torch
 from torch_mlir import ir
 
-from trident.ir import attributes, dtypes
+from trident.ir import attributes, dtypes, expressions
 from trident.ir import schema as schemas
+from trident.ir.expressions import Size
 from trident.ir.launch_op import LAUNCH_NAME
 from trident.ir.schema import Schema
 
-_TENSOR_TYPE = re.compile(r"!torch\.tensor<\[([\d,]*)\],(.+)>")
+_TENSOR_TYPE = re.compile(r"!torch\.tensor<\[([\d,?]*)\],(.+)>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,23 +33,26 @@ class Layout:
     """
 
     dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size
 
     @property
-    def numel(self) -> int:
-        return math.prod(self.sizes)
+    def is_static(self) -> bool:
+        """Whether sizes, strides and offset are numbers."""
+        return all(isinstance(each, int) for each in (*self.sizes, *self.strides, self.offset))
 
     @property
     def end_bytes(self) -> int:
-        """How many bytes of the storage lie before the end of the last element."""
-        if self.numel == 0:
-            return self.offset * self.dtype.itemsize
+        """How many bytes of the storage lie before the end of the last element. Static layouts."""
+        sizes = [int(size) for size in self.sizes]
+        start = int(self.offset)
+        if 0 in sizes:
+            return start * self.dtype.itemsize
         last = sum(
-            (size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True)
+            (size - 1) * int(stride) for size, stride in zip(sizes, self.strides, strict=True)
         )
-        return (self.offset + last + 1) * self.dtype.itemsize
+        return (start + last + 1) * self.dtype.itemsize
 
 
 @dataclasses.dataclass(eq=False)
@@ -88,7 +92,7 @@ class Value:
         return self.device == "cpu"
 
 
-Literal: TypeAlias = None | bool | int | float | str | torch.device
+Literal: TypeAlias = None | bool | int | float | str | torch.device | sympy.Expr
 Argument: TypeAlias = Value | Literal | list["Argument"]
 
 
@@ -228,7 +232,7 @@ class _Reader:
         self.operations: list[Operation] = []
         self._known: dict[ir.Value, Argument] = {}
         self._lists: dict[ir.Value, list[Value | None]] = {}
-        self._types: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        self._types: dict[str, tuple[tuple[int, ...] | None, torch.dtype]] = {}
 
     def tensor(self, value: ir.Value) -> Value:
         known = self._known[value]
@@ -249,6 +253,9 @@ class _Reader:
             self._known[operation.results[0]] = _constant(operation, kind)
         elif kind == "torch.prim.ListConstruct":
             self._known[operation.results[0]] = [self._known[each] for each in operation.operands]
+        elif attributes.VALUE in operation.attributes:
+            spelling = ir.StringAttr(operation.attributes[attributes.VALUE]).value
+            self._known[operation.results[0]] = expressions.parse(spelling)
         elif kind == "torch.prim.ListUnpack":
             owner = self._lists[operation.operands[0]]
             names = self.operations[-1]
@@ -298,17 +305,22 @@ class _Reader:
         storage = ir.DenseI64ArrayAttr(attrs[attributes.STORAGE])[index]
         if storage < 0:
             return None
-        sizes, dtype = self._shape(str(type_))
-        strides = tuple(ir.DenseI64ArrayAttr(ir.ArrayAttr(attrs[attributes.STRIDES])[index]))
-        offset = ir.DenseI64ArrayAttr(attrs[attributes.OFFSET])[index]
+        static, dtype = self._shape(str(type_))
+        sizes: tuple[Size, ...] = static or ()
+        if static is None:
+            sizes = attributes.read_sizes(ir.ArrayAttr(attrs[attributes.SIZES])[index])
+        strides = attributes.read_sizes(ir.ArrayAttr(attrs[attributes.STRIDES])[index])
+        offset = attributes.read_sizes(attrs[attributes.OFFSET])[index]
         device = ir.StringAttr(ir.ArrayAttr(attrs[attributes.DEVICE])[index]).value
         return Value(name, Layout(dtype, sizes, strides, offset), storage, device, producer)
 
-    def _shape(self, text: str) -> tuple[tuple[int, ...], torch.dtype]:
+    def _shape(self, text: str) -> tuple[tuple[int, ...] | None, torch.dtype]:
+        """Sizes and dtype of a type; None for sizes that it does not state."""
         if text not in self._types:
             match = _TENSOR_TYPE.fullmatch(text)
             assert match is not None, text
-            sizes = tuple(int(each) for each in match.group(1).split(",") if each)
+            listed = [each for each in match.group(1).split(",") if each]
+            sizes = None if "?" in listed else tuple(int(each) for each in listed)
             self._types[text] = (sizes, dtypes.from_spelling(match.group(2)))
         return self._types[text]
 

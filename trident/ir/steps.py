@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
+import sympy
 import torch
 
+from trident.ir.expressions import Size
 from trident.ir.program import Layout, Operation
 from trident.ir.schema import Schema
 
@@ -48,7 +50,7 @@ class OutputRef:
 
 Place: TypeAlias = Slot | InputRef
 Operand: TypeAlias = (
-    Slot | InputRef | None | bool | int | float | str | torch.device | list["Operand"]
+    Slot | InputRef | None | bool | int | float | str | torch.device | sympy.Expr | list["Operand"]
 )
 
 
@@ -82,7 +84,7 @@ class Launch:
     """
 
     index: int
-    tensors: list[tuple[Place, int]]
+    tensors: list[tuple[Place, Size]]
     operation: Operation
 
 

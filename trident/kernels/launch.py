@@ -54,15 +54,31 @@ class TensorArg:
 
 
 @dataclasses.dataclass(frozen=True)
+class SymbolicInt:
+    """An integer argument of a launch that varies between calls.
+
+    Attributes:
+        hint: its value in the call being captured, which stands for all values that Triton compiles
+            the same kernel for; the trace has guarded that.
+        value: a SymInt of the trace.
+    """
+
+    hint: int
+    value: torch.SymInt
+
+
+@dataclasses.dataclass(frozen=True)
 class LaunchRequest:
     """One launch, recorded during a trace.
 
     Attributes:
         kernel: the `JITFunction` or `InterpretedFunction`.
         arguments: bound values in parameter order, defaults applied; each tensor is a `TensorArg`,
-            in nested tuples too. The value of a `*args` parameter is a tuple.
+            and each SymInt a `SymbolicInt`, in nested tuples too. The value of a `*args` parameter
+            is a tuple.
         options: the keywords that are launch options: num_warps, num_stages, num_ctas, maxnreg, ...
-        grid: three extents, each >= 0; a product of 0 means that nothing runs.
+        grid: three extents, each >= 0 and an int or a SymInt; a product of 0 means that nothing
+            runs.
         where: the user's place of the launch, ``file.py:line``.
         label: the kernel's name, for messages.
         num_tensors: length of the flat list of tensors.
@@ -71,7 +87,7 @@ class LaunchRequest:
     kernel: Any
     arguments: dict[str, Any]
     options: dict[str, Any]
-    grid: tuple[int, int, int]
+    grid: tuple[int | torch.SymInt, int | torch.SymInt, int | torch.SymInt]
     where: str
     label: str
     num_tensors: int
@@ -130,13 +146,15 @@ class _Recorder:
     def unsupported(self, reason: str) -> UnsupportedError:
         return UnsupportedError(f"launch of {self._label}: {reason}", self._where)
 
-    def replace(self, name: str, value: Any) -> Any:
+    def replace(self, name: str, value: Any, parameter: Any) -> Any:
+        if isinstance(value, torch.SymInt):
+            return _symbolic(value, parameter)
         if isinstance(value, torch.Tensor):
             return self._tensor(name, value, value.dtype)
         if isinstance(value, TensorWrapper):
             return self._tensor(name, value.base, value.dtype)
         if isinstance(value, tuple):
-            items = [self.replace(f"{name}[{i}]", item) for i, item in enumerate(value)]
+            items = [self.replace(f"{name}[{i}]", item, parameter) for i, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         self.check(name, value)
         return value
@@ -169,6 +187,38 @@ class _Recorder:
         return argument
 
 
+def _symbolic(value: torch.SymInt, parameter: Any) -> int | SymbolicInt:
+    """Guards what Triton's specialization asks of an integer; each question adds a guard."""
+    if not parameter.do_not_specialize:
+        if value == 1:
+            return 1
+        if not parameter.do_not_specialize_on_alignment:
+            bool(value % 16 == 0)
+    bool(value >= -(2**31))
+    bool(value < 2**31)
+    return SymbolicInt(_hint(value), value)
+
+
+def _hint(value: torch.SymInt) -> int:
+    hint = value.node.hint
+    assert isinstance(hint, int), "every symbol of a capture has a value"
+    return hint
+
+
+def _known(value: Any) -> Any:
+    """A value that a kernel is compiled with: a symbolic one is fixed, which adds a guard."""
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    if isinstance(value, torch.SymFloat):
+        return float(value)
+    if isinstance(value, tuple):
+        items = [_known(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
 # Returns bound arguments, specialization, options.
 _Binder = Callable[..., tuple[dict[str, Any], list[Any], dict[str, Any]]]
 
@@ -199,6 +249,8 @@ class _Held:
 def _hold(value: Any) -> Any:
     if isinstance(value, torch.Tensor | TensorWrapper):
         return _Held(value, value.dtype)
+    if isinstance(value, torch.SymInt):
+        return _Held(value, torch.int64)
     if isinstance(value, tuple):
         items = [_hold(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
@@ -251,16 +303,19 @@ def record_launch(
         *(_hold(value) for value in args), **{name: _hold(value) for name, value in kwargs.items()}
     )
     bound = {name: _release(value) for name, value in bound.items()}
-    options = _select_options(kernel, function, kwargs)
+    options = {
+        name: _known(value) for name, value in _select_options(kernel, function, kwargs).items()
+    }
 
     arguments = {}
     for parameter in function.params:
         value = bound[parameter.name]
         if parameter.is_constexpr:
+            value = _known(value)
             recorder.check(parameter.name, value)
             arguments[parameter.name] = value
         else:
-            arguments[parameter.name] = recorder.replace(parameter.name, value)
+            arguments[parameter.name] = recorder.replace(parameter.name, value, parameter)
 
     extents = _canonical_grid(grid(dict(bound)) if callable(grid) else grid, recorder)
     request = LaunchRequest(
@@ -284,7 +339,9 @@ def _select_options(
     return {name: value for name, value in kwargs.items() if name in known}
 
 
-def _canonical_grid(grid: Any, recorder: _Recorder) -> tuple[int, int, int]:
+def _canonical_grid(
+    grid: Any, recorder: _Recorder
+) -> tuple[int | torch.SymInt, int | torch.SymInt, int | torch.SymInt]:
     if grid is None:
         raise AssertionError("grid is None")
     count = len(grid)
@@ -292,9 +349,12 @@ def _canonical_grid(grid: Any, recorder: _Recorder) -> tuple[int, int, int]:
     extents[0] = grid[0]
     for axis in range(1, min(count, 3)):
         extents[axis] = grid[axis]
-    result = []
+    result: list[int | torch.SymInt] = []
     for extent in extents:
-        if isinstance(extent, torch.Tensor | torch.SymInt):
+        if isinstance(extent, torch.SymInt) and 0 <= extent <= _MAX_EXTENT:
+            result.append(extent)
+            continue
+        if isinstance(extent, torch.Tensor | torch.SymFloat):
             raise recorder.unsupported(f"grid extent of type {type(extent).__name__}")
         if not hasattr(extent, "__index__"):
             raise TypeError(f"'{type(extent).__name__}' object cannot be interpreted as an integer")

@@ -27,6 +27,11 @@ def bit_width(type_name: str) -> int:
     return _FLOAT_BITS[type_name] if width is None else width
 
 
+def is_integer(type_name: str) -> bool:
+    """Whether a parameter type is an integer wider than a truth value."""
+    return type_name in _INTEGER_BITS and type_name not in ("u1", "i1")
+
+
 def pack_scalar(type_name: str, value: Any) -> int:
     """The value as the low bits of a uint64, converted as Triton's launcher converts it.
 

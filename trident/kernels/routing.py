@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from triton import knobs
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
@@ -117,6 +118,14 @@ def _routed_autotuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _active.handlers or kwargs.get("warmup"):
             return original(self, *args, **kwargs)
+        # The winner depends on these: sizes among them are fixed, which the trace guards.
+        args = tuple(
+            _fixed(value) if name in self.keys else value
+            for name, value in zip(self.arg_names, args, strict=False)
+        ) + tuple(args[len(self.arg_names) :])
+        kwargs = {
+            name: _fixed(value) if name in self.keys else value for name, value in kwargs.items()
+        }
         try:
             if len(self.configs) > 1:
                 _require_winner(self, args, kwargs)
@@ -125,6 +134,10 @@ def _routed_autotuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
             self.nargs = None  # after an error Triton would keep the trace's tensors here
 
     return run
+
+
+def _fixed(value: Any) -> Any:
+    return int(value) if isinstance(value, torch.SymInt) else value
 
 
 def _require_winner(tuner: Autotuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
@@ -22,8 +23,8 @@ from trident.kernels.functions import (
     check_expressible,
     is_interpreted,
 )
-from trident.kernels.launch import LaunchRequest, TensorArg
-from trident.kernels.packing import bit_width, pack_scalar
+from trident.kernels.launch import LaunchRequest, SymbolicInt, TensorArg
+from trident.kernels.packing import bit_width, is_integer, pack_scalar
 from trident.kernels.target import backend_for
 
 
@@ -36,12 +37,14 @@ class Param:
         type: Triton's name: ``*fp32``, ``i32``, ``u1``, ``fp32``, ...
         tensor: index into the launch's tensors, whose address is passed; None for a constant.
         bits: the constant as a little-endian uint64; 0 for a tensor.
+        value: of an integer that varies between calls, the SymInt; `bits` holds its present value.
     """
 
     name: str
     type: str
     tensor: int | None
     bits: int
+    value: torch.SymInt | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,7 +142,7 @@ def _calling_form(request: LaunchRequest) -> tuple[list[Any], dict[str, Any]]:
     positional: list[Any] = []
     keyword: dict[str, Any] = {}
     for parameter in as_jit_function(request.kernel).signature.parameters.values():
-        value = request.arguments[parameter.name]
+        value = _present(request.arguments[parameter.name])
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional.extend(value)
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -147,6 +150,16 @@ def _calling_form(request: LaunchRequest) -> tuple[list[Any], dict[str, Any]]:
         else:
             positional.append(value)
     return positional, keyword
+
+
+def _present(value: Any) -> Any:
+    """The value in the call being captured."""
+    if isinstance(value, SymbolicInt):
+        return value.hint
+    if isinstance(value, tuple):
+        items = [_present(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
 
 
 def _flatten(request: LaunchRequest, name: str, type_name: Any, value: Any) -> list[Param]:
@@ -169,6 +182,14 @@ def _flatten(request: LaunchRequest, name: str, type_name: Any, value: Any) -> l
         if not type_name.startswith("*"):
             raise TypeError(f"parameter {name} of type {type_name} was given a tensor")
         return [Param(name, type_name, value.index, 0)]
+    if isinstance(value, SymbolicInt):
+        if type_name.startswith("*") or not is_integer(type_name):
+            raise UnsupportedError(
+                f"launch of {request.label}: parameter {name} of type {type_name} is given an "
+                "integer that varies",
+                request.where,
+            )
+        return [Param(name, type_name, None, pack_scalar(type_name, value.hint), value.value)]
     return [Param(name, type_name, None, pack_scalar(type_name, value))]
 
 

@@ -39,6 +39,9 @@ def explain(optimized: Any) -> str:
             continue
         lines.append(f"[{record.index}] {hits} hits; compiled in {record.seconds:.2f} s")
         lines.append(f"    arguments: {record.arguments}")
+        if record.symbols:
+            lines.append(f"    varying: {', '.join(record.symbols)}")
+            lines.append(f"    where {'; '.join(record.guards)}")
         lines.append(
             f"    {record.operators} operator calls, {len(record.kernels)} launches, "
             f"arena {record.arena_bytes} bytes"

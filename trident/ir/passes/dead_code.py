@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch_mlir import ir
 
+from trident.ir import attributes
 from trident.ir import schema as schemas
 from trident.ir.program import Operation, Program, Value
 
@@ -50,5 +51,9 @@ def _erase(operation: ir.Operation) -> None:
         owner = operand.owner
         if isinstance(owner, ir.Block):
             continue
-        if owner.operation.name.startswith(_STRUCTURE) and not any(True for _ in operand.uses):
+        if _is_structure(owner.operation) and not any(True for _ in operand.uses):
             _erase(owner.operation)
+
+
+def _is_structure(operation: ir.Operation) -> bool:
+    return operation.name.startswith(_STRUCTURE) or attributes.VALUE in operation.attributes

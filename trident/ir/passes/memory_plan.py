@@ -30,6 +30,8 @@ def _plannable(program: Program, storage: Storage, typed: TypedOperators) -> boo
     owner = storage.owner
     if owner is None or storage.escapes or not program.on_device(storage.device):
         return False
+    if not all(value.layout.is_static for value in storage.values):
+        return False
     fresh = [value for value in owner.outputs() if value.same is None and value.source is None]
     if len({value.storage for value in fresh}) != len(fresh):
         return False  # results of one operator that share memory

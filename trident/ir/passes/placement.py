@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from trident.ir.expressions import Size, known
 from trident.ir.forms import argument_named
 from trident.ir.program import Layout, Program, Value
 from trident.ir.steps import InputRef, MakeView, Place, Slot, Step
@@ -56,14 +57,14 @@ class Placement:
             self._views[key] = slot
         return self._views[key]
 
-    def address(self, value: Value) -> tuple[Place, int]:
+    def address(self, value: Value) -> tuple[Place, Size]:
         """A tensor with the value's storage, and the distance of its first element in bytes."""
         value = value.resolve()
         if value.input_index is not None or self._program.storage(value).planned:
             return self.place(value), 0
         base = self.nearest(value)
         distance = value.layout.offset - base.layout.offset
-        return self.place(base), distance * value.layout.dtype.itemsize
+        return self.place(base), known(distance * value.layout.dtype.itemsize)
 
     def own(self, value: Value) -> Slot:
         """A transient slot for a tensor that an operator hands out."""
@@ -135,7 +136,7 @@ class Placement:
 
 def relative(value: Value, base: Value) -> Layout:
     """The value's layout with its offset counted from the base's first element."""
-    return dataclasses.replace(value.layout, offset=value.layout.offset - base.layout.offset)
+    return dataclasses.replace(value.layout, offset=known(value.layout.offset - base.layout.offset))
 
 
 def eager_base(value: Value, nearest: Value) -> Value:
