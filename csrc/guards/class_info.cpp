@@ -54,52 +54,51 @@ void see(PyObject* value, std::vector<Seen>& seen) {
   }
 }
 
-struct ClassContents {
+using Contents = std::vector<Seen>;
+
+struct ClassInfo {
   unsigned int version = 0;
   uint64_t epoch = 0;
-  std::vector<Seen> items;  // bases, names and values of every class statement in the hierarchy
+  uint64_t last_epoch = 0;
+  // What the class and its bases defined lately, newest last. A trace patches torch.nn.Module and
+  // puts it back, which must not make another class of every module, whichever thread looks when.
+  std::vector<std::pair<Contents, uint64_t>> history;
   unsigned int state_version = 0;
   std::vector<std::pair<PyObject*, PyObject*>> state;
 };
 
-bool is_class_statement_of(PyTypeObject* type) {
+constexpr size_t kHistory = 4;
+
+bool has_contents(PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_dict;
 }
 
-// Whether the contents are what `known` holds; collects them anew where they are not.
-bool same_contents(PyTypeObject* type, std::vector<Seen>& known) {
-  size_t next = 0;
-  bool same = true;
-  const auto each = [&](auto&& visit) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
-      PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
-      auto* base_type = reinterpret_cast<PyTypeObject*>(base);
-      if (!is_class_statement_of(base_type)) continue;
-      visit(base);
-      PyObject *key, *value;
-      Py_ssize_t position = 0;
-      while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
-        visit(key);
-        visit(value);
-      }
+// Bases, names and values of every class statement in the hierarchy.
+Contents read_contents(PyTypeObject* type) {
+  Contents now;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+    if (!has_contents(base_type)) continue;
+    see(base, now);
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
+      see(key, now);
+      see(value, now);
     }
-  };
-  std::vector<Seen> now;
-  each([&](PyObject* object) {
-    const size_t first = now.size();
-    see(object, now);
-    for (size_t i = first; i < now.size(); ++i, ++next) {
-      same = same && next < known.size() && known[next].still(now[i].address);
-    }
-  });
-  same = same && next == known.size();
-  if (!same) known = std::move(now);
-  return same;
+  }
+  return now;
 }
 
-ClassContents& contents_of(PyTypeObject* type) {
-  static auto* classes = new TypeMap<ClassContents>();
-  ClassContents* known = classes->find(type);
+bool same_contents(const Contents& known, const Contents& now) {
+  return std::equal(known.begin(), known.end(), now.begin(), now.end(),
+                    [](const Seen& a, const Seen& b) { return a.still(b.address); });
+}
+
+ClassInfo& info_of(PyTypeObject* type) {
+  static auto* classes = new TypeMap<ClassInfo>();
+  ClassInfo* known = classes->find(type);
   return known ? *known : classes->add(type, {});
 }
 
@@ -155,10 +154,20 @@ unsigned int type_version(PyTypeObject* type) {
 
 uint64_t class_epoch(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
-  ClassContents& known = contents_of(type);
+  ClassInfo& known = info_of(type);
   const unsigned int version = type_version(type);
   if (version != 0 && version == known.version) return known.epoch;
-  if (!same_contents(type, known.items)) ++known.epoch;
+  Contents now = read_contents(type);
+  const auto found =
+      std::find_if(known.history.begin(), known.history.end(),
+                   [&](const auto& earlier) { return same_contents(earlier.first, now); });
+  if (found != known.history.end()) {
+    std::rotate(found, found + 1, known.history.end());
+  } else {
+    if (known.history.size() == kHistory) known.history.erase(known.history.begin());
+    known.history.emplace_back(std::move(now), ++known.last_epoch);
+  }
+  known.epoch = known.history.back().second;
   known.version = version;
   return known.epoch;
 }
@@ -180,7 +189,7 @@ const std::vector<std::pair<PyObject*, PyObject*>>& class_state(PyTypeObject* ty
   static const auto* none = new std::vector<std::pair<PyObject*, PyObject*>>();
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return *none;
   const unsigned int version = type_version(type);
-  ClassContents& known = contents_of(type);
+  ClassInfo& known = info_of(type);
   if (version != 0 && version == known.state_version) return known.state;
   std::vector<std::pair<PyObject*, PyObject*>> state;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {

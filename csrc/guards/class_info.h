@@ -8,8 +8,8 @@
 
 namespace trident::guards {
 
-// A number that changes when the class, or one of its bases, gets other attributes (a patched
-// method). Attributes that are changed and changed back leave it as it is.
+// A number for what the class and its bases define: another one once an attribute is patched, the
+// earlier one once it is put back.
 uint64_t class_epoch(PyTypeObject* type);
 
 // CPython's version tag of a type, made valid first; 0 where the type can have none.

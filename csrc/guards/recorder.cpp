@@ -47,26 +47,20 @@ Recorder::Recorder(PyObject* rules) {
       refused_.emplace(address, Rule{text, anywhere});
     }
   }
-  const Ref sys = Ref::steal(PyImport_ImportModule("sys"));
-  if (!sys) throw PythonError();
-  previous_ = Ref::steal(PyObject_CallMethod(sys.get(), "getprofile", nullptr));
-  if (!previous_) throw PythonError();
+  // A profiler written in C has a function of its own, which sys.getprofile() does not show.
+  const PyThreadState* thread = PyThreadState_Get();
+  previous_function_ = thread->c_profilefunc;
+  previous_ = Ref::borrow(thread->c_profileobj);
   active = this;
   PyEval_SetProfile(&RecorderHook::profile, nullptr);
 }
 
 Recorder::~Recorder() {
   active = nullptr;
-  PyEval_SetProfile(nullptr, nullptr);
-  if (previous_ && previous_.get() != Py_None) {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    const Ref sys = Ref::steal(PyImport_ImportModule("sys"));
-    const Ref done = Ref::steal(
-        sys ? PyObject_CallMethod(sys.get(), "setprofile", "O", previous_.get()) : nullptr);
-    if (!done) PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
-  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyEval_SetProfile(previous_function_, previous_.get());
+  PyErr_Restore(type, value, traceback);
 }
 
 int Recorder::on_call(PyFrameObject* frame) {

@@ -53,6 +53,7 @@ class Recorder {
   Ref observer_;
   std::string refusal_;
   std::string refusal_place_;
+  Py_tracefunc previous_function_ = nullptr;
   Ref previous_;
 };
 

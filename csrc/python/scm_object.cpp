@@ -169,7 +169,13 @@ int Module::traverse(visitproc visit, void* arg) {
   Py_VISIT(miss_.get());
   Py_VISIT(eager_.get());
   Py_VISIT(capture_graph_.get());
-  for (const Ref& root : state_.roots()) Py_VISIT(root.get());
+  if (const int status = state_.traverse(visit, arg)) return status;
+  for (const auto& entry : table_.entries()) {
+    const auto& specialization = static_cast<const Specialization&>(*entry);
+    Py_VISIT(specialization.info.get());
+    for (const Ref& identity : specialization.identities) Py_VISIT(identity.get());
+    if (const int status = specialization.reads.traverse(visit, arg)) return status;
+  }
   return 0;
 }
 

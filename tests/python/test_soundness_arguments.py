@@ -453,6 +453,32 @@ def test_tensors_of_other_kinds_fall_back() -> None:
             assert fast.stats()["fallbacks"] == 2
 
 
+def test_class_of_a_tensor() -> None:
+    """A trace's own kind of tensor does not show."""
+    handlers = {torch.Tensor: 2.0, nn.Parameter: 3.0}
+
+    def f(x: Any) -> Any:
+        y = x * handlers.get(type(x), 7.0)
+        plain = type(y) is torch.Tensor and y.__class__ is torch.Tensor
+        made = type("Made", (list,), {"k": 1})
+        return y + plain, type(x).__name__, x.__class__.__name__, isinstance(made, type), made.k
+
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4), requires_grad=False)
+
+        def forward(self, x: Any) -> Any:
+            return f(x), type(self).__name__, type(self.weight) is nn.Parameter, f(self.weight)
+
+    with torch.no_grad():
+        for make in (lambda: f, M):
+            pair = Pair(make)
+            assert pair.call() == "mh"
+            assert pair.call(2, lambda: nn.Parameter(torch.ones(4), requires_grad=False)) == "mh"
+    assert "type" not in globals()
+
+
 def test_meta_tensors_fall_back() -> None:
     with torch.no_grad():
         fast = Pair(lambda: lambda x: x * 2).fast

@@ -1,4 +1,6 @@
-"""Changes outside of the object: module globals, closures, defaults, environment variables."""
+"""Changes outside of the optimized object: globals, closures, defaults, environment variables."""
+
+# ruff: noqa: E501 (programs of the user's, one per line)
 
 from __future__ import annotations
 
@@ -148,18 +150,9 @@ def apply(x): return x * scale
         "import {name} as h\ndef run(x): return h.apply(x) + h.table[0]",
         "def run(x):\n    import {name}\n    return x * {name}.scale + {name}.table[0]",
         "def run(x):\n    from {name} import scale, table\n    return x * scale + table[0]",
-        (
-            "import {name}\n"
-            "def inner(m, x): return x * m.scale + m.table[0]\n"
-            "def run(x): return inner({name}, x)"
-        ),
-        (
-            "import {name}\n"
-            "def run(x): return x * getattr({name}, 'scale') + getattr({name}, 'table')[0]"
-        ),
-        "import {name}\n"
-        "class C(nn.Module):\n"
-        "    def __init__(s): super().__init__(); s.m = {name}\n"
+        "import {name}\ndef inner(m, x): return x * m.scale + m.table[0]\ndef run(x): return inner({name}, x)",
+        "import {name}\ndef run(x): return x * getattr({name}, 'scale') + getattr({name}, 'table')[0]",
+        "import {name}\nclass C(nn.Module):\n    def __init__(s): super().__init__(); s.m = {name}\n"
         "    def forward(s, x): return x * s.m.scale + s.m.table[0]\nrun = C()",
         "import {name}\nH = {{'m': {name}}}\ndef run(x): return x * H['m'].scale + H['m'].table[0]",
     ],
@@ -235,13 +228,7 @@ def test_closure_over_a_module() -> None:
 
 
 def test_global_module_and_tensor(load: Any) -> None:
-    source = (
-        "torch.manual_seed(0)\n"
-        "layer = nn.Linear(4, 4)\n"
-        "W = torch.ones(4)\n"
-        "S = 2.0\n"
-        "def run(x): return layer(x) * W * S\n"
-    )
+    source = "torch.manual_seed(0)\nlayer = nn.Linear(4, 4)\nW = torch.ones(4)\nS = 2.0\ndef run(x): return layer(x) * W * S\n"
     twins = Twins(load, source, "run")
     assert twins.call() == "mh"
     with torch.no_grad():
@@ -292,96 +279,21 @@ def test_numpy_array_falls_back(load: Any) -> None:
 # What the call does to objects that are not its own: it runs eagerly, and only once per call.
 EFFECTS = {
     "append to a global list": "LOG = []\ndef run(x):\n    LOG.append(1)\n    return x * len(LOG)",
-    "entry of a global dict": (
-        "LOG = {'n': 0}\n"
-        "def run(x):\n"
-        "    LOG['n'] += 1\n"
-        "    return x * LOG['n']"
-    ),
-    "tensor in a global dict": (
-        "LOG = {}\n"
-        "def run(x):\n"
-        "    if 'm' not in LOG: LOG['m'] = torch.ones(4)\n"
-        "    return x * LOG['m']"
-    ),
+    "entry of a global dict": "LOG = {'n': 0}\ndef run(x):\n    LOG['n'] += 1\n    return x * LOG['n']",
+    "tensor in a global dict": "LOG = {}\ndef run(x):\n    if 'm' not in LOG: LOG['m'] = torch.ones(4)\n    return x * LOG['m']",
     "global variable": "N = 0\ndef run(x):\n    global N\n    N += 1\n    return x * N",
-    "attribute of a global object": (
-        "class B: n = 0\n"
-        "LOG = B()\n"
-        "def run(x):\n"
-        "    LOG.n += 1\n"
-        "    return x * LOG.n"
-    ),
+    "attribute of a global object": "class B: n = 0\nLOG = B()\ndef run(x):\n    LOG.n += 1\n    return x * LOG.n",
     "class attribute": "class B:\n    n = 0\ndef run(x):\n    B.n += 1\n    return x * B.n",
-    "class attribute of self": (
-        "class M(nn.Module):\n"
-        "    n = 0\n"
-        "    def forward(self, x):\n"
-        "        type(self).n += 1\n"
-        "        return x * self.n\n"
-        "run = M()"
-    ),
-    "list of the class": (
-        "class M(nn.Module):\n"
-        "    log = []\n"
-        "    def forward(self, x):\n"
-        "        self.log.append(1)\n"
-        "        return x * len(self.log)\n"
-        "run = M()"
-    ),
+    "class attribute of self": "class M(nn.Module):\n    n = 0\n    def forward(self, x):\n        type(self).n += 1\n        return x * self.n\nrun = M()",
+    "list of the class": "class M(nn.Module):\n    log = []\n    def forward(self, x):\n        self.log.append(1)\n        return x * len(self.log)\nrun = M()",
     "mutable default": "def run(x, log=[]):\n    log.append(1)\n    return x * len(log)",
-    "default of a method": (
-        "class M(nn.Module):\n"
-        "    def forward(self, x, log=[]):\n"
-        "        log.append(1)\n"
-        "        return x * len(log)\n"
-        "run = M()"
-    ),
+    "default of a method": "class M(nn.Module):\n    def forward(self, x, log=[]):\n        log.append(1)\n        return x * len(log)\nrun = M()",
     "attribute of a function": "def run(x):\n    run.n += 1\n    return x * run.n\nrun.n = 0",
-    "attribute of a helper": (
-        "def helper(x):\n"
-        "    helper.n += 1\n"
-        "    return x * helper.n\n"
-        "helper.n = 0\n"
-        "def run(x): return helper(x)"
-    ),
-    "closure variable": (
-        "def make():\n"
-        "    n = 0\n"
-        "    def run(x):\n"
-        "        nonlocal n\n"
-        "        n += 1\n"
-        "        return x * n\n"
-        "    return run\n"
-        "run = make()"
-    ),
-    "closure variable of a helper": (
-        "def make():\n"
-        "    n = 0\n"
-        "    def f(x):\n"
-        "        nonlocal n\n"
-        "        n += 1\n"
-        "        return x * n\n"
-        "    return f\n"
-        "f = make()\n"
-        "class M(nn.Module):\n"
-        "    def forward(self, x): return f(x)\n"
-        "run = M()"
-    ),
-    "lru_cache of a tensor": (
-        "import functools\n"
-        "@functools.lru_cache\n"
-        "def mask(n): return torch.ones(n)\n"
-        "def run(x): return x * mask(4)"
-    ),
-    "lru_cache of a method": (
-        "import functools\n"
-        "class M(nn.Module):\n"
-        "    @functools.lru_cache\n"
-        "    def mask(self, n): return torch.ones(n)\n"
-        "    def forward(self, x): return x * self.mask(4)\n"
-        "run = M()"
-    ),
+    "attribute of a helper": "def helper(x):\n    helper.n += 1\n    return x * helper.n\nhelper.n = 0\ndef run(x): return helper(x)",
+    "closure variable": "def make():\n    n = 0\n    def run(x):\n        nonlocal n\n        n += 1\n        return x * n\n    return run\nrun = make()",
+    "closure variable of a helper": "def make():\n    n = 0\n    def f(x):\n        nonlocal n\n        n += 1\n        return x * n\n    return f\nf = make()\nclass M(nn.Module):\n    def forward(self, x): return f(x)\nrun = M()",
+    "lru_cache of a tensor": "import functools\n@functools.lru_cache\ndef mask(n): return torch.ones(n)\ndef run(x): return x * mask(4)",
+    "lru_cache of a method": "import functools\nclass M(nn.Module):\n    @functools.lru_cache\n    def mask(self, n): return torch.ones(n)\n    def forward(self, x): return x * self.mask(4)\nrun = M()",
 }  # fmt: skip
 
 

@@ -108,10 +108,6 @@ def asks_unique(x: torch.Tensor) -> torch.Tensor:
     return x.unique()
 
 
-def asks_class(x: torch.Tensor) -> torch.Tensor:
-    return x * (2.0 if type(x) is torch.Tensor else 3.0)
-
-
 def asks_offset(x: torch.Tensor) -> torch.Tensor:
     return x + x.storage_offset()
 
@@ -160,7 +156,7 @@ def asks_globals(x: torch.Tensor) -> torch.Tensor:
 FUNCTIONS: list[Callable[[Any], Any]] = [
     *(prints, writes, logs, warns, reads_clock, reads_date, seeds, forks),
     *(asks_item, asks_truth, asks_number, asks_list, asks_numpy, asks_text, asks_nonzero),
-    *(asks_unique, asks_class, asks_offset, asks_version, asks_base, asks_storage),
+    *(asks_unique, asks_offset, asks_version, asks_base, asks_storage),
     *(asks_address, asks_grad, asks_identity, swaps_data, wants_grad, makes_parameter),
     asks_globals,
 ]

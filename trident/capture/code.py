@@ -22,7 +22,6 @@ class CodeFacts:
         imports: ``(name, level)`` of import statements.
         assigned_global: a global variable that the code assigns, or None.
         compares_identity: whether an ``is`` compares with something else than None.
-        compares_class: whether the code may compare a tensor's class: ``type(x) is torch.Tensor``.
     """
 
     globals: tuple[str, ...]
@@ -31,7 +30,6 @@ class CodeFacts:
     imports: tuple[tuple[str, int], ...]
     assigned_global: str | None
     compares_identity: bool
-    compares_class: bool
 
 
 @functools.lru_cache(maxsize=8192)
@@ -68,7 +66,6 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     for constant in code.co_consts:
         if isinstance(constant, str) and constant.isidentifier():
             attributes[constant] = None
-    mentioned = {*names, *attributes}
     return CodeFacts(
         tuple(names),
         tuple(attributes),
@@ -76,7 +73,6 @@ def code_facts(code: types.CodeType) -> CodeFacts:
         tuple(imports),
         assigned,
         compares_identity,
-        bool({"type", "__class__"} & mentioned) and bool({"Tensor", "Parameter"} & mentioned),
     )
 
 

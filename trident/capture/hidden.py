@@ -122,6 +122,45 @@ def _property(name: str, read: bool, write: bool) -> property:
     return property(get, set_)
 
 
+def _class_of(fake: FakeTensor) -> type:
+    """The class of the tensor that a fake stands for."""
+    return torch.nn.Parameter if getattr(fake, "_is_param", False) else torch.Tensor
+
+
+class _Questions(type):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], FakeTensor):
+            return _class_of(args[0])
+        return type(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, type)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, type)
+
+
+class ClassQuestion(type, metaclass=_Questions):
+    """What the user's code finds as `type` during a trace: fakes show no class of their own."""
+
+
+def show_classes() -> None:
+    """Makes ``x.__class__`` of fakes what it is in eager, until the capture in this thread ends.
+
+    Every attribute of a fake becomes slower, so this waits until user code names ``__class__``.
+    """
+    if _active.problems is not None and "__getattribute__" not in vars(FakeTensor):
+        FakeTensor.__getattribute__ = _getattribute  # type: ignore[method-assign,assignment]
+
+
+def _getattribute(self: FakeTensor, name: str) -> Any:
+    if name == "__class__" and _active.problems is not None:
+        path = sys._getframe(1).f_code.co_filename
+        if not path.startswith((*_MACHINERY, "<")):
+            return _class_of(self)
+    return object.__getattribute__(self, name)
+
+
 _ONLY_TRACING = (
     UnsupportedError,
     NotImplementedError,
@@ -155,6 +194,8 @@ def refuse_hidden_access() -> Iterator[list[Exception]]:
             yield problems
     finally:
         _active.problems = None
+        if vars(FakeTensor).get("__getattribute__") is _getattribute:
+            del FakeTensor.__getattribute__
         for name, value in before.items():
             if value is None:
                 delattr(FakeTensor, name)

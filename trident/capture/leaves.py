@@ -1,4 +1,4 @@
-"""Objects that code uses but does not read: guarded by identity, never cloned or compared."""
+"""Python objects that code uses but does not read: guarded by identity, never cloned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import re
 import threading
 import types
-import weakref
 from typing import Any
 
 import torch
@@ -27,11 +26,8 @@ LEAF_TYPES: tuple[Any, ...] = (
     re.Pattern,
     _thread.LockType,
     type(threading.RLock()),
-    threading.local,
-    types.MappingProxyType,
     types.ModuleType,  # and what is put in its place, such as torch.backends.cudnn
     types.GenericAlias,
-    weakref.ReferenceType,
     torch.Generator,
     torch.Stream,
     torch.Event,

@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from trident.capture.code import CodeFacts, code_facts, imported_modules
+from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.reads import Read, ReadSet
 from trident.capture.shadow import Shadow, attributes_of
@@ -38,6 +39,7 @@ class Observer:
         self._aliased: list[tuple[Any, str]] = []
         self._namespaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._containers = {id(container) for container in containers}
+        self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = _called_caches()
         for container in containers:
             self._start(container)
@@ -75,9 +77,13 @@ class Observer:
     def _enter(
         self, function: types.FunctionType | None, code: types.CodeType, namespace: dict[str, Any]
     ) -> None:
+        running = namespace
         namespace = namespace.get("__trident_globals__", namespace)
         if code not in self._codes:
             self._enter_code(code, namespace)
+        if "type" in self._codes[code].globals and "type" not in running:
+            running["type"] = ClassQuestion
+            self._with_type[id(running)] = running
         if function is None or self._is_clone(function) or self._is_made_by_trace(function):
             return
         self._functions[id(function)] = function
@@ -102,12 +108,6 @@ class Observer:
             raise UnsupportedError(
                 f"{code.co_qualname} assigns the global variable {facts.assigned_global}", place
             )
-        if facts.compares_class:
-            raise UnsupportedError(
-                f"{code.co_qualname} asks for the class of a tensor, which differs while the call "
-                "is captured; use isinstance",
-                place,
-            )
         self._save_namespace(namespace)
         for name in facts.globals:
             self._reads.add(namespace, name)
@@ -119,6 +119,8 @@ class Observer:
             self._add_module(module)
         if "environ" in facts.attributes or "environ" in facts.globals:
             self._reads.add_environment()
+        if "__class__" in facts.attributes:
+            show_classes()
         new = set(facts.attributes) - self._attributes
         self._attributes |= new
         self._stores |= set(facts.stores)
@@ -197,6 +199,9 @@ class Observer:
 
     def restore(self) -> None:
         """Puts back what the trace changed outside of its clones, and notes that as the problem."""
+        for running in self._with_type.values():
+            running.pop("type", None)
+        self._with_type.clear()
         changed = self._snapshot.restore()
         for namespace, before in self._namespaces.values():
             names = before.keys() | namespace.keys() if "*" in self._stores else self._stores
@@ -235,7 +240,7 @@ _KNOWN_CACHES = ("torch", "triton", "sympy", "trident", "numpy", "torch_mlir", "
 def _called_caches() -> dict[Any, tuple[int, int]]:
     """Every `functools.lru_cache` of other packages, with its hits and misses so far."""
     found = {}
-    for obj in gc.get_objects():
+    for obj in gc.get_referrers(functools._lru_cache_wrapper):  # instances among them
         if type(obj) is not functools._lru_cache_wrapper:
             continue
         module = getattr(obj, "__module__", None) or ""

@@ -67,21 +67,16 @@ class RandomState:
 
     def __init__(self) -> None:
         self._python = random.getstate()
-        self._numpy = _numpy_state()
+        self._numpy: Any = numpy.random.get_state(legacy=True)
 
     def restore(self) -> str | None:
-        """Puts the generators back; returns why the call is unsupported if the trace used them."""
+        """Puts the generators back; returns why the call is not supported if they were used."""
         reason = None
         if random.getstate() != self._python:
             random.setstate(self._python)
             reason = "the call draws random numbers from Python's random module"
-        if _numpy_state() != self._numpy:
+        now: Any = numpy.random.get_state(legacy=True)
+        if any(not numpy.array_equal(a, b) for a, b in zip(now, self._numpy, strict=True)):
             numpy.random.set_state(self._numpy)
             reason = "the call draws random numbers from numpy.random"
         return reason
-
-
-def _numpy_state() -> tuple[Any, ...]:
-    state: Any = numpy.random.get_state(legacy=True)
-    name, keys, *rest = state
-    return (name, tuple(keys.tolist()), *rest)
