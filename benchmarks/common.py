@@ -176,7 +176,6 @@ def write_json(path: str | None, facts: dict[str, str], results: list[dict[str, 
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
-    print(f"Written: {target}")
 
 
 def chosen(text: str, known: Sequence[str], what: str) -> list[str]:

@@ -36,6 +36,7 @@ LABELS = {
     "trident": "Trident",
     "trident-stream": "Trident, graphs=False",
 }
+TIMES = ("host_ms", "device_ms", "wall_ms")
 SHAPES: dict[str, dict[str, Any]] = {
     "llama3.2-1b": dict(
         vocab_size=128256,
@@ -239,6 +240,15 @@ def worker_check(name: str, count: int) -> None:
     )
 
 
+def progress(result: dict[str, Any]) -> str:
+    """One line on a result that has just come in."""
+    if "error" in result:
+        return f"failed: {result['error']}"
+    if "wall_ms" not in result:
+        return "equal" if result["equal"] else f"DIFFERS at token {result['first_difference']}"
+    return ", ".join(f"{key} {result[key]:.3f} ms" for key in TIMES)
+
+
 def print_times(results: list[dict[str, Any]]) -> None:
     header = (
         "decode step",
@@ -260,7 +270,7 @@ def print_times(results: list[dict[str, Any]]) -> None:
             if "error" in row:
                 print(f"{LABELS[row['mode']]}: {row['error']}")
                 continue
-            numbers = [row[k] for k in ("host_ms", "device_ms", "wall_ms", "kernels", "first_s")]
+            numbers = [row[key] for key in (*TIMES, "kernels", "first_s")]
             ratio = row["wall_ms"] / default if default else None
             lines.append([LABELS[row["mode"]], *numbers, ratio])
         print(common.table(header, lines))
@@ -322,7 +332,11 @@ def main() -> int:
             print(f"Running {name}, {LABELS.get(job, f'{job} tokens')} ...", flush=True)
             for result in common.run_worker(__file__, [name, job], options.timeout):
                 results.append({"model": name, "mode": job, **result})
-    common.write_json(options.output, facts, results)
+                print(f"  {progress(result)}", flush=True)
+            # A run that is stopped early keeps what it has measured.
+            common.write_json(options.output, facts, results)
+    if options.output:
+        print(f"Written: {options.output}")
     if options.check_tokens:
         return 0 if print_check(results) else 1
     print_times(results)

@@ -188,7 +188,10 @@ def main() -> int:
         print(f"Running {LABELS.get(mode, mode)} ...", flush=True)
         found = common.run_worker(__file__, [mode, "--cases", options.cases], options.timeout)
         results += [{"mode": mode, **result} for result in found]
-    common.write_json(options.output, facts, results)
+        # A run that is stopped early keeps what it has measured.
+        common.write_json(options.output, facts, results)
+    if options.output:
+        print(f"Written: {options.output}")
     print_results(results, modes, cases)
     return 1 if any("error" in result for result in results) else 0
 
