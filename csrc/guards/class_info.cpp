@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "guards/recorder.h"
+#include "guards/library.h"
 #include "guards/type_info.h"
 #include "guards/type_map.h"
 
@@ -115,29 +115,16 @@ bool holds_class_state(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   if (PyType_Check(value)) return is_user_class(reinterpret_cast<PyTypeObject*>(value));
   if (THPVariable_Check(value)) return true;
-  switch (type_info(type).shape) {
-    case Shape::kTuple:
-    case Shape::kList:
-    case Shape::kDict:
-    case Shape::kSet:
-    case Shape::kObject:
-    case Shape::kMethod:
-    case Shape::kPartial:
-    case Shape::kWeakRef:
-      return true;
-    case Shape::kUnsupported: {
-      static PyTypeObject* abc_data = [] {
-        const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
-        if (!module) throw PythonError();
-        PyObject* found = PyObject_GetAttrString(module.get(), "_abc_data");
-        if (!found) PyErr_Clear();
-        return reinterpret_cast<PyTypeObject*>(found);
-      }();
-      return type != abc_data && type->tp_descr_get == nullptr;
-    }
-    default:
-      return false;
-  }
+  const Shape shape = type_info(type).shape;
+  if (shape != Shape::kUnsupported) return holds_state(shape);
+  static PyTypeObject* abc_data = [] {
+    const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
+    if (!module) throw PythonError();
+    PyObject* found = PyObject_GetAttrString(module.get(), "_abc_data");
+    if (!found) PyErr_Clear();
+    return reinterpret_cast<PyTypeObject*>(found);
+  }();
+  return type != abc_data && type->tp_descr_get == nullptr;
 }
 
 }  // namespace

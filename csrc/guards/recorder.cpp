@@ -1,6 +1,7 @@
 #include "guards/recorder.h"
 
 #include "guards/cpython_layout.h"
+#include "guards/library.h"
 
 namespace trident::guards {
 namespace {

@@ -57,7 +57,4 @@ class Recorder {
   Ref previous_;
 };
 
-// Whether functions with these globals belong to a library.
-bool is_library(PyObject* globals);
-
 }  // namespace trident::guards

@@ -4,7 +4,7 @@
 
 #include "guards/class_info.h"
 #include "guards/cpython_layout.h"
-#include "guards/recorder.h"
+#include "guards/library.h"
 #include "guards/tensor_facts.h"
 #include "guards/words.h"
 #include "scm/hash.h"

@@ -22,7 +22,6 @@ class State {
   uint64_t id() const { return id_; }
   const Walk& walk() const { return walk_; }
   const std::string& unsupported() const { return walk_.unsupported; }
-  const std::vector<Ref>& roots() const { return roots_; }
   void clear();
 
   static constexpr size_t kNotState = static_cast<size_t>(-1);

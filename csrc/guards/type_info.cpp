@@ -187,6 +187,22 @@ const TypeInfo& type_info(PyTypeObject* type) {
   return cache->add(type, std::move(info));
 }
 
+bool holds_state(Shape shape) {
+  switch (shape) {
+    case Shape::kTuple:
+    case Shape::kList:
+    case Shape::kDict:
+    case Shape::kSet:
+    case Shape::kObject:
+    case Shape::kMethod:
+    case Shape::kPartial:
+    case Shape::kWeakRef:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void register_identity_type(PyObject* type) { identity_types().push_back(Ref::borrow(type)); }
 
 }  // namespace trident::guards

@@ -42,6 +42,10 @@ struct TypeInfo {
 // The description of `type`, cached for as long as the type lives.
 const TypeInfo& type_info(PyTypeObject* type);
 
+// Whether what an object of this shape holds can change while it stays the same object. Of functions
+// and classes, where they belong decides that.
+bool holds_state(Shape shape);
+
 // Objects of `type` and its subclasses are leaves guarded by identity. Called once per type at import.
 void register_identity_type(PyObject* type);
 

@@ -82,8 +82,4 @@ class Walker {
 // modules, tensors and functions of user code. Library functions have none. (key, value) pairs.
 std::vector<std::pair<PyObject*, PyObject*>> stateful_globals(PyObject* function);
 
-// Tells whether functions with these globals belong to a library, whose module-level objects are
-// guarded by identity. Set once from Python: a callable that takes the globals dictionary.
-void set_library_predicate(PyObject* predicate);
-
 }  // namespace trident::guards

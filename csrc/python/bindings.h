@@ -6,7 +6,10 @@
 namespace trident::python {
 
 void bind_aten(pybind11::module_& m);
+void bind_callable(pybind11::module_& m);
 void bind_driver(pybind11::module_& m);
+void bind_facts(pybind11::module_& m);
+void bind_guards(pybind11::module_& m);
 void bind_host(pybind11::module_& m);
 void bind_scm(pybind11::module_& m);
 

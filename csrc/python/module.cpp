@@ -6,5 +6,8 @@ PYBIND11_MODULE(_C, m) {
   trident::python::bind_aten(m);
   trident::python::bind_driver(m);
   trident::python::bind_host(m);
+  trident::python::bind_guards(m);
+  trident::python::bind_callable(m);
+  trident::python::bind_facts(m);
   trident::python::bind_scm(m);
 }

@@ -1,6 +1,8 @@
 // The Specialization Cache Module as a Python object: the callable that a call enters once.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <memory>
 
 #include "guards/state.h"
@@ -73,5 +75,8 @@ class Module {
   guards::State state_;
   scm::GuardTable table_;
 };
+
+// The native side of a `trident._C.Scm`. Raises TypeError for any other object.
+Module& module_of(pybind11::handle scm);
 
 }  // namespace trident::python

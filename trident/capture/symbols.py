@@ -22,9 +22,8 @@ from trident.errors import UnsupportedError
 from trident.ir import expressions
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
 
-_SIZE, _STRIDE, _ARGUMENT = range(
-    3
-)  # kinds of soft words, as csrc/python/bind_scm.cpp numbers them
+# Kinds of soft words, as csrc/python/call_facts.cpp numbers them.
+_SIZE, _STRIDE, _ARGUMENT = range(3)
 
 SoftWord = tuple[int, int, int, int]
 

@@ -1,0 +1,184 @@
+// The walk's containers: sequences, dictionaries, sets, attributes.
+#include <algorithm>
+
+#include "guards/cpython_layout.h"
+#include "guards/walker.h"
+#include "guards/watch.h"
+#include "guards/words.h"
+
+namespace trident::guards {
+namespace {
+
+constexpr uint32_t kMaxDepth = 400;
+constexpr size_t kMaxWords = size_t{1} << 22;
+
+}  // namespace
+
+bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
+  const auto [found, added] = met_.emplace(object, static_cast<uint32_t>(walk_.containers.size()));
+  if (!added) {
+    walk_.words.push_back(tagged(Tag::kReference, found->second));
+    return true;
+  }
+  if (depth_ >= kMaxDepth) return fail("objects nested more than 400 deep");
+  if (walk_.words.size() > kMaxWords)
+    return fail("arguments or attributes with millions of entries");
+  walk_.containers.push_back(object);
+  ++depth_;
+  bool ok = true;
+  switch (info.shape) {
+    case Shape::kTuple:
+      walk_.words.push_back(tagged(Tag::kTuple, static_cast<uint64_t>(PyTuple_GET_SIZE(object))));
+      for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(object); ++i) {
+        ok = visit(PyTuple_GET_ITEM(object, i));
+      }
+      break;
+    case Shape::kList:
+      if (watch_) watch_->add_list(object);
+      walk_.words.push_back(tagged(Tag::kList, static_cast<uint64_t>(PyList_GET_SIZE(object))));
+      for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(object); ++i) {
+        ok = visit(PyList_GET_ITEM(object, i));
+      }
+      break;
+    case Shape::kDict:
+      ok = visit_dict(object);
+      break;
+    case Shape::kSet:
+      ok = visit_set(object);
+      break;
+    case Shape::kFunction:
+      ok = visit_function(object);
+      break;
+    case Shape::kMethod:
+      walk_.words.push_back(tagged(Tag::kMethod));
+      ok = visit(PyMethod_GET_FUNCTION(object)) && visit(PyMethod_GET_SELF(object));
+      break;
+    case Shape::kPartial: {
+      static const char* const names[] = {"func", "args", "keywords", nullptr};
+      walk_.words.push_back(tagged(Tag::kPartial));
+      ok = visit_members(object, names);
+      break;
+    }
+    case Shape::kRange:
+    case Shape::kSlice: {
+      static const char* const names[] = {"start", "stop", "step", nullptr};
+      walk_.words.push_back(tagged(Tag::kRange, info.shape == Shape::kSlice));
+      ok = visit_members(object, names);
+      break;
+    }
+    case Shape::kWeakRef: {
+      if (watch_) watch_->add_weak_reference(object);
+      walk_.words.push_back(tagged(Tag::kWeakRef));
+      PyObject* referent = PyWeakref_GET_OBJECT(object);
+      const auto known = std::find(walk_.tensors.begin(), walk_.tensors.end(), referent);
+      if (referent == Py_None || met_.count(referent) || known != walk_.tensors.end()) {
+        ok = visit(referent);
+      } else if (lenient_) {
+        append_identity(object);
+      } else {
+        // Reading it here would keep it alive, and its end is what the reference is there to tell.
+        ok = fail(std::string("a weak reference to a ") + Py_TYPE(referent)->tp_name +
+                  " that no attribute leads to");
+      }
+      break;
+    }
+    case Shape::kObject:
+      walk_.words.push_back(tagged(Tag::kObject));
+      break;
+    default:
+      ok = fail(std::string("an object of type ") + Py_TYPE(object)->tp_name);
+  }
+  if (ok && !info.exact) ok = visit_attributes(object, info);
+  if (ok && PyODict_CheckExact(object)) {
+    PyObject** attributes = _PyObject_GetDictPtr(object);
+    if (attributes && *attributes && PyDict_GET_SIZE(*attributes)) {
+      ok = fail("an OrderedDict with attributes of its own");
+    }
+  }
+  --depth_;
+  return ok;
+}
+
+bool Walker::visit_dict(PyObject* dict) {
+  if (watch_) watch_->add_dict(dict);
+  walk_.words.push_back(tagged(Tag::kDict, static_cast<uint64_t>(PyDict_Size(dict))));
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    if (PyUnicode_CheckExact(key)) {
+      append_string(key);
+    } else if (!visit(key)) {
+      return false;
+    }
+    if (!visit(value)) return false;
+  }
+  return PyDict_GET_SIZE(dict) < 2 || !PyODict_Check(dict) || visit_order(dict);
+}
+
+bool Walker::visit_order(PyObject* dict) {
+  // move_to_end() changes the order of an ordered dictionary, and neither the dictionary's version
+  // nor the order in which PyDict_Next finds the entries.
+  const std::vector<PyObject*> keys = ordered_keys(dict);
+  if (watch_) watch_->add_order(dict, keys);
+  std::unordered_map<PyObject*, uint64_t> positions;
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, nullptr)) positions.emplace(key, positions.size());
+  bool moved = false;
+  for (size_t i = 0; i < keys.size(); ++i) moved = moved || positions[keys[i]] != i;
+  if (!moved) return true;
+  walk_.words.push_back(tagged(Tag::kOrder, keys.size()));
+  for (PyObject* each : keys) walk_.words.push_back(positions[each]);
+  return true;
+}
+
+bool Walker::visit_set(PyObject* set) {
+  if (watch_) watch_->add_set(set);
+  // The order of iteration counts: code that runs over the set sees it. Equal sets of numbers or
+  // strings that were built alike have the same.
+  walk_.words.push_back(tagged(Tag::kSet, static_cast<uint64_t>(PySet_GET_SIZE(set))));
+  for (PyObject* element : set_items(set)) {
+    const size_t containers = walk_.containers.size();
+    const size_t tensors = walk_.tensors.size();
+    if (!visit(element)) return false;
+    if (walk_.tensors.size() != tensors) return fail("a set of tensors");
+    // The elements of a shadow's sets are the user's own, so only immutable ones will do.
+    for (size_t i = containers; i < walk_.containers.size(); ++i) {
+      if (!PyTuple_CheckExact(walk_.containers[i]) && !PyFrozenSet_CheckExact(walk_.containers[i]))
+        return fail("a set of objects that can change");
+    }
+  }
+  return true;
+}
+
+bool Walker::visit_attributes(PyObject* object, const TypeInfo& info) {
+  if (watch_) watch_->add_object(object, info.has_dict);
+  if (!info.slots.empty()) {
+    if (watch_) watch_->add_slots(object, info);
+    walk_.words.push_back(tagged(Tag::kSlots, info.slots.size()));
+    for (const Py_ssize_t offset : info.slots) {
+      PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+      if (!value) {
+        walk_.words.push_back(tagged(Tag::kMissing));
+      } else if (!visit(value)) {
+        return false;
+      }
+    }
+  }
+  if (!info.has_dict) return true;
+  const Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) throw PythonError();
+  return visit_dict(dict.get());
+}
+
+bool Walker::visit_members(PyObject* object, const char* const* names) {
+  for (; *names; ++names) {
+    // These are C members: reading them runs no Python code, and the object keeps the value alive.
+    const Ref value = Ref::steal(PyObject_GetAttrString(object, *names));
+    if (!value) throw PythonError();
+    if (!visit(value.get())) return false;
+  }
+  return true;
+}
+
+}  // namespace trident::guards
