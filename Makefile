@@ -3,6 +3,7 @@
 #   make demo          creates .venv, installs everything, builds, runs examples/llama_qwen_demo.py
 #   make test          the same set-up, then format, lint, types, C++ tests (ctest), Python tests (pytest)
 #   make bench         the benchmarks (needs a GPU); results as JSON under build/bench
+#   make instructions  instructions per hit on the CPU against the committed counts (needs valgrind)
 #   make VENV= demo    uses the current python3 as it is and downloads nothing; also for test, bench, ...
 #   make format        rewrites the sources in the project's style
 #   make lint          format check, ruff, clang-format, mypy
@@ -48,9 +49,9 @@ endif
 export SKBUILD_BUILD_DIR := $(NATIVE)
 STAMPS := $(NATIVE).stamps
 
-.PHONY: help demo test bench build format lint ctest pytest clean distclean
+.PHONY: help demo test bench instructions build format lint ctest pytest clean distclean
 help:
-	@sed -n "3,12p" Makefile | sed 's/^# \{0,1\}//'
+	@sed -n "3,13p" Makefile | sed 's/^# \{0,1\}//'
 
 # --- the environment (what the tests need includes what the demo needs)
 
@@ -130,6 +131,10 @@ bench: $(STAMPS)/demo-ready
 	@$(PY) benchmarks/host_overhead.py --output $(BENCH_OUTPUT)/host_overhead.json
 	$(call say,"Decode step of Hugging Face models")
 	@$(PY) benchmarks/decode.py --output $(BENCH_OUTPUT)/decode.json
+
+instructions: $(STAMPS)/built
+	$(call say,"Instructions per hit")
+	@PYTHONSAFEPATH=1 $(PY) -P benchmarks/host_overhead.py --instructions
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

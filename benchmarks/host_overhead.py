@@ -1,12 +1,13 @@
 """Host time of small modules that call a Triton kernel, beside the driver's floor.
 
     python benchmarks/host_overhead.py [--modes eager,...] [--cases chain1,...] [--output FILE]
+    python benchmarks/host_overhead.py --instructions [--write]
 
 chainK: K dependent Triton additions of 1,024 floats. mixed20: 20 blocks of Linear(256), Triton
 addition, relu. specsS: one addition, cycling over S input sizes, so S specializations. Medians in
 microseconds of one call, each from an idle device. The floor is what cuLaunchKernelEx costs for
 as many launches as the case runs kernels. Each system runs in a process of its own, and its
-result is compared with eager's first.
+result is compared with eager's first. With --instructions, see instructions.py: no GPU, no clock.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import triton.language as tl
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
 
 import common  # noqa: E402
+import instructions  # noqa: E402
 import launch_floor  # noqa: E402
 
 CHAINS = {"chain1": 1, "chain10": 10, "chain50": 50}
@@ -167,6 +169,8 @@ def print_results(results: list[dict[str, Any]], modes: list[str], cases: list[s
 
 
 def main() -> int:
+    if "--instructions" in sys.argv[1:]:
+        return instructions.main([each for each in sys.argv[1:] if each != "--instructions"])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
     parser.add_argument("--cases", default=",".join(CASES), help="comma list (default: all)")

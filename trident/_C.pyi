@@ -13,6 +13,10 @@ from trident.pipeline import SpecializationRecord
 
 Result = TypeVar("Result")
 
+# --- module.cpp
+
+compiler: str  # that this build was made with, "g++ 12.2.0"
+
 # --- bind_aten.cpp
 
 def typed_ops() -> TypedTable:

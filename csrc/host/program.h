@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "abi/abi.h"
+#include "abi/profiled.h"
 #include "aten/boxed.h"
 #include "driver/driver.h"
 #include "host/frame.h"
@@ -33,7 +34,8 @@ class Program {
   // num_inputs() borrowed tensors, `symbols` num_symbols() values. Errors of operators, kernels and
   // the driver are rethrown as they were; the program can be run again. Does not need the
   // interpreter lock, which the caller should have released.
-  void run(const trident_tensor* inputs, const int64_t* symbols, std::vector<TensorRef>& outputs);
+  TRIDENT_PROFILED void run(const trident_tensor* inputs, const int64_t* symbols,
+                            std::vector<TensorRef>& outputs);
 
   // The residual guard over symbols.
   bool guard(const int64_t* symbols) const {

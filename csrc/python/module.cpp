@@ -3,6 +3,7 @@
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Trident's native runtime.";
+  m.attr("compiler") = "g++ " __VERSION__;
   trident::python::bind_aten(m);
   trident::python::bind_driver(m);
   trident::python::bind_host(m);

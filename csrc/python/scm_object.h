@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "abi/profiled.h"
 #include "guards/state.h"
 #include "python/specialization.h"
 #include "scm/guard_table.h"
@@ -33,7 +34,8 @@ class Module {
         table_(max_specializations) {}
 
   // The whole call: facts, look-up, run; the miss handler where nothing matches.
-  PyObject* call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names);
+  TRIDENT_PROFILED PyObject* call(PyObject* const* arguments, size_t num_positional,
+                                  PyObject* keyword_names);
 
   // Fills `facts`. False where the call cannot be described; facts.arguments.unsupported says why.
   // `starts`, where given, receives the position of each argument's first word.

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "abi/profiled.h"
 #include "guards/python.h"
 
 namespace trident::python {
@@ -38,7 +39,7 @@ class Template {
   static Template parse(PyObject* nodes);
 
   // Builds every node. Runs no Python code.
-  std::vector<guards::Ref> build(const Sources& sources) const;
+  TRIDENT_PROFILED std::vector<guards::Ref> build(const Sources& sources) const;
 
   // Which of the call's tensors and containers the nodes name.
   const std::vector<size_t>& tensors_used() const { return tensors_used_; }
@@ -73,7 +74,7 @@ class Effects {
  public:
   // `effects`: list of tuples (kind, container index, key, node index).
   static Effects parse(PyObject* effects);
-  void apply(const Sources& sources, const std::vector<guards::Ref>& built) const;
+  TRIDENT_PROFILED void apply(const Sources& sources, const std::vector<guards::Ref>& built) const;
   const std::vector<size_t>& containers_used() const { return containers_used_; }
 
  private:
