@@ -14,10 +14,11 @@ from trident import _C
 from trident.build import build
 from trident.capture.result import Capture
 from trident.capture.symbols import SymbolicWords
-from trident.capture.trace import TracedCall
+from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
 from trident.errors import TridentError, UnsupportedError
 from trident.ir.expressions import Size
+from trident.ir.registry import TypedTable
 from trident.kernels import (
     Param,
     Variant,
@@ -50,6 +51,7 @@ class SpecializationRecord:
         argument_inputs: inputs of the program that are arguments of the call, by position.
         written_inputs: inputs that the program may write.
         graph_obstacle: why the program cannot become a CUDA graph, or None.
+        python_operators: operators that run Python code at each hit.
         graph: what became of capturing it, in words.
         cuda_graph: the captured graph, kept alive here.
     """
@@ -69,6 +71,7 @@ class SpecializationRecord:
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None
+    python_operators: list[str] = dataclasses.field(default_factory=list)
     graph: str | None = None
     cuda_graph: torch.cuda.CUDAGraph | None = None
 
@@ -123,11 +126,11 @@ def compile_call(
         Exception: whatever the user's code or a compiler raises.
     """
     started = time.perf_counter()
-    capture = TracedCall(name, function, args, kwargs, facts, symbolic).capture()
+    capture = capture_call(name, function, args, kwargs, facts, symbolic)
     logger.info("%s: capture took %.0f ms", name, 1e3 * (time.perf_counter() - started))
     driver: Literal["cuda", "cpu"] = "cuda" if capture.device.type == "cuda" else "cpu"
     kernels, launches, variants = _choose_kernels(capture, driver)
-    generated = generate(capture, launches, _C.typed_ops())
+    generated = generate(capture, launches, _typed_operators(capture))
     library = build(generated.source, name)
     program = _C.Program.load(str(library), kernels)
     positions: tuple[int, ...] = ()
@@ -148,6 +151,9 @@ def compile_call(
     )
     record.written_inputs = frozenset(generated.written_inputs)
     record.graph_obstacle = generated.graph_obstacle
+    record.python_operators = capture.python_operators
+    if capture.python_operators:
+        record.graph_obstacle = f"{capture.python_operators[0]} runs Python code"
     record.seconds = time.perf_counter() - started
     try:
         evicted = _C.publish(
@@ -195,6 +201,15 @@ def _with_expression(param: Param, capture: Capture) -> Any:
     if param.value is None:
         return param
     return _VaryingParam(param.name, param.type, None, param.bits, capture.size(param.value))
+
+
+def _typed_operators(capture: Capture) -> TypedTable:
+    """The operators with typed shims, which call PyTorch's own kernels past the dispatcher."""
+    typed: TypedTable = _C.typed_ops()
+    if not capture.python_operators:
+        return typed
+    names = {each.removeprefix("aten::").partition(".")[0] for each in capture.python_operators}
+    return {key: entry for key, entry in typed.items() if key.partition(".")[0] not in names}
 
 
 def _constants(capture: Capture, generated: GeneratedProgram) -> list[torch.Tensor]:

@@ -13,6 +13,8 @@
 
 #include <torch/csrc/autograd/forward_grad.h>
 
+#include <atomic>
+
 #include "guards/words.h"
 
 namespace trident::guards {
@@ -44,7 +46,11 @@ uint64_t current_cuda_device() {
   return static_cast<uint8_t>(guard->getDevice().index());
 }
 
+std::atomic<uint64_t> registrations{0};
+
 }  // namespace
+
+void set_registrations(uint64_t id) { registrations.store(id, std::memory_order_relaxed); }
 
 const char* environment_unsupported() {
   if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
@@ -87,7 +93,8 @@ void append_environment(std::vector<uint64_t>& words) {
                   static_cast<uint64_t>(context.allowTF32CuDNN()) << 32 |
                   current_cuda_device() << 40);
   words.push_back(autocast_word(c10::DeviceType::CPU) | autocast_word(c10::DeviceType::CUDA) << 32);
-  words.push_back(static_cast<uint64_t>(at::get_num_threads()));
+  words.push_back(static_cast<uint64_t>(at::get_num_threads()) |
+                  registrations.load(std::memory_order_relaxed) << 32);
 }
 
 }  // namespace trident::guards

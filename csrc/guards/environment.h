@@ -10,8 +10,12 @@ namespace trident::guards {
 // functorch mode), or nullptr.
 const char* environment_unsupported();
 
+// What Python has registered with the dispatcher, as a number that `trident.capture.registrations`
+// gives to each set of registrations. Calls and changes may happen in any thread.
+void set_registrations(uint64_t id);
+
 // Appends grad and inference mode, autocast, default dtype, determinism, precision and attention
-// backend flags, thread count and the current CUDA device.
+// backend flags, thread count, the current CUDA device and what is registered with the dispatcher.
 void append_environment(std::vector<uint64_t>& words);
 
 }  // namespace trident::guards

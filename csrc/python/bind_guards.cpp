@@ -1,6 +1,7 @@
 // What capture asks of the guards: recording the code that runs, and which objects hold state.
 #include <memory>
 
+#include "guards/environment.h"
 #include "guards/library.h"
 #include "guards/recorder.h"
 #include "guards/type_info.h"
@@ -51,6 +52,7 @@ void bind_guards(py::module_& m) {
         return list;
       },
       "The globals a user's function names that hold state: [(name, value)].");
+  m.def("set_registrations", &guards::set_registrations);
   m.def("set_library_predicate",
         [](py::handle predicate) { guards::set_library_predicate(predicate.ptr()); });
 }

@@ -33,4 +33,6 @@ LEAF_TYPES: tuple[Any, ...] = (
     torch.Event,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
+    type(torch._C._dispatch_tls_local_exclude_set()),
+    *((torch._C._SafeKernelFunction,) if hasattr(torch._C, "_SafeKernelFunction") else ()),
 )

@@ -50,6 +50,8 @@ class Capture:
         symbols: of a symbolic capture. Sizes, strides, offsets and integer arguments in ``graph``
             may be SymInts, and nodes that compute them have no other meaning; grids and integer
             arguments of ``launches`` may be, too.
+        python_operators: operators in ``graph`` that run Python kernels each time, and are to be
+            called through the dispatcher.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Capture:
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
     symbols: Symbols | None = None
+    python_operators: list[str] = dataclasses.field(default_factory=list)
 
     def size(self, value: Any) -> Size:
         """A size, stride or integer of the trace, over the program's symbols."""

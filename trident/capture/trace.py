@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.overrides import _pop_mode_temporarily
@@ -16,6 +17,7 @@ from torch.overrides import _pop_mode_temporarily
 from trident import _C
 from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
 from trident.capture.hidden import refuse_hidden_access
+from trident.capture.inline import InlineOperators
 from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
 from trident.capture.result import Capture, Input
@@ -25,9 +27,55 @@ from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
-from trident.kernels import LaunchRequest, captured_globals, record_launch, route_launches
+from trident.kernels import (
+    LaunchRequest,
+    NeedsTuning,
+    captured_globals,
+    record_launch,
+    route_launches,
+)
 
+logger = logging.getLogger("trident")
 _fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+def capture_call(
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    facts: _C.Facts,
+    symbolic: SymbolicWords | None = None,
+) -> Capture:
+    """Captures a call; see `TracedCall` for the arguments.
+
+    Operators with Python kernels are traced into; those that cannot be stay calls.
+
+    Raises:
+        UnsupportedError: if the call uses something that Trident cannot compile.
+        Exception: whatever the user's code raises on fake tensors.
+    """
+    opaque: dict[str, Exception] = {}
+    while True:
+        traced = TracedCall(name, function, args, kwargs, facts, symbolic, frozenset(opaque))
+        try:
+            return traced.capture()
+        except NeedsTuning:
+            raise
+        except Exception as error:
+            failed = {
+                operator: problem
+                for operator, problem in traced.failed_operators.items()
+                if operator not in opaque
+            }
+            if not failed:
+                if opaque:
+                    operator, problem = next(iter(opaque.items()))
+                    error.add_note(f"{operator} was not traced into: {problem}")
+                raise
+            for operator, problem in failed.items():
+                logger.info("%s: %s stays a call: %s", name, operator, problem)
+            opaque |= failed
 
 
 class TracedCall:
@@ -40,6 +88,7 @@ class TracedCall:
         kwargs: keyword arguments of the call.
         facts: the call's facts (`trident._C.Facts`).
         symbolic: the words of the call that are to be symbols; None where all are fixed.
+        opaque: operators that are not traced into, though their kernels are Python code.
     """
 
     def __init__(
@@ -50,6 +99,7 @@ class TracedCall:
         kwargs: dict[str, Any],
         facts: _C.Facts,
         symbolic: SymbolicWords | None = None,
+        opaque: frozenset[str] = frozenset(),
     ) -> None:
         self._name = name
         self._function = function
@@ -59,6 +109,7 @@ class TracedCall:
         self._containers: list[Any] = facts.containers
         self._num_arguments: int = facts.num_argument_tensors
         self._launches: list[LaunchRequest] = []
+        self._operators = InlineOperators(opaque)
         self._numbers: list[int] = []  # positions of the int arguments that are symbols
         self._symbols = None if symbolic is None else Symbols(facts, symbolic)
         self._mode = FakeTensorMode(
@@ -120,7 +171,13 @@ class TracedCall:
             effects=self._effects,
             reads=self._reads(executed),
             symbols=self._symbols,
+            python_operators=list(self._operators.called),
         )
+
+    @property
+    def failed_operators(self) -> dict[str, Exception]:
+        """Operators whose Python kernels could not be traced, each with its first error."""
+        return self._operators.failed
 
     def _fake(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
         if self._symbols is not None and index < self._num_arguments:
@@ -160,6 +217,8 @@ class TracedCall:
             _unseen_trace(),
             refuse_hidden_access() as problems,
             route_launches(self._launch),
+            set_wrap_triton_enabled(False),
+            self._operators.active(),
         ):
             result = function(*args, **kwargs)
         if problems:
@@ -193,6 +252,9 @@ class TracedCall:
         for request in self._launches:
             for name, namespace, _ in captured_globals(request.kernel):
                 self._observer.add_read(namespace, name)
+        for operator in self._operators.custom_ops.values():
+            for name in ("_backend_fns", "_disabled_kernel"):
+                self._observer.add_read(vars(operator), name)
         return self._observer.finish(changed, executed)
 
     def _annotate_nodes(self) -> None:

@@ -1,0 +1,116 @@
+"""What Python registers with PyTorch's dispatcher, as a number that is a fact of every call.
+
+A captured call holds what its operators' Python kernels did, so a kernel that is registered,
+replaced or removed between two calls must not meet the old specialization. Libraries are watched
+from the import of this module on. A set of registrations that comes back gets its number back:
+code that registers kernels for the length of a block hits again in the next one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import torch
+from torch.library import Library
+
+from trident import _C
+from trident.kernels.functions import IdentityCache
+
+# Kernels that a call on real tensors never reaches.
+_IRRELEVANT_KEYS = ("Meta", "Functionalize")
+
+
+class _Registrations:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # What counts, in order of registration: (module of the library, kernel).
+        self._present: list[tuple[int, tuple[Any, ...]]] = []
+        self._operators: dict[int, set[str]] = {}  # all that a library has kernels for
+        self._used: set[str] = set()
+        self._numbers: dict[tuple[Any, ...], int] = {(): 0}
+        self._serial = itertools.count(1)
+        self._functions = IdentityCache(lambda _: next(self._serial))
+
+    def use(self, operator: str) -> None:
+        with self._lock:
+            self._used.add(operator)
+
+    def add(self, library: Any, operator: str, key: str, function: Any) -> None:
+        with self._lock:
+            self._operators.setdefault(id(library), set()).add(operator)
+            if key not in _IRRELEVANT_KEYS and self._matters(operator):
+                self._present.append((id(library), (operator, key, self._number_of(function))))
+                self._publish()
+
+    def remove(self, library: Any) -> None:
+        with self._lock:
+            operators = self._operators.get(id(library))
+            self._operators[id(library)] = set()  # PyTorch resets what was reset once more
+            before = len(self._present)
+            self._present = [entry for entry in self._present if entry[0] != id(library)]
+            removed = before - len(self._present)
+            # Kernels from before they mattered, or before this module was there: no way back.
+            if operators is None or (
+                not removed and any(self._matters(operator) for operator in operators)
+            ):
+                self._present.append((0, (next(self._serial),)))
+                removed += 1
+            if removed:
+                self._publish()
+
+    def _matters(self, operator: str) -> bool:
+        return operator.startswith(("aten::", "_::")) or operator in self._used
+
+    def _number_of(self, function: Any) -> int:
+        try:
+            return self._functions.get(function)
+        except TypeError:  # no weak reference to it can be made
+            return next(self._serial)
+
+    def _publish(self) -> None:
+        state = tuple(kernel for _, kernel in self._present)
+        _C.set_registrations(self._numbers.setdefault(state, len(self._numbers)))
+
+
+_registrations = _Registrations()
+
+
+def note_use(operator: str) -> None:
+    """From now on a kernel registered for this operator, ``namespace::name``, is a new fact.
+
+    ATen's operators always count.
+    """
+    _registrations.use(operator)
+
+
+def has_python_kernel(operator: str, key: str) -> bool:
+    """Whether the kernel at a dispatch key was registered from Python."""
+    return f"{operator.replace('::', '/', 1)}/{key}" in torch.library._impls
+
+
+def _watch() -> None:
+    module_class: Any = torch._C._DispatchModule
+    register, fallback, reset = Library.impl, Library.fallback, module_class.reset
+
+    def impl(self: Library, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
+        register(self, op_name, fn, dispatch_key, **options)
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        key = dispatch_key or self.dispatch_key
+        _registrations.add(self.m, f"{self.ns}::{name.split('::')[-1]}", key, fn)
+
+    def register_fallback(self: Library, fn: Any, dispatch_key: str = "", **options: Any) -> None:
+        fallback(self, fn, dispatch_key, **options)
+        _registrations.add(self.m, "_::", dispatch_key or self.dispatch_key, fn)
+
+    def reset_module(self: Any) -> None:
+        reset(self)
+        _registrations.remove(self)
+
+    Library.impl = impl  # type: ignore[method-assign]
+    Library.fallback = register_fallback  # type: ignore[method-assign]
+    module_class.reset = reset_module
+
+
+_watch()
