@@ -2,6 +2,7 @@
 #
 #   make demo          creates .venv, installs everything, builds, runs examples/llama_qwen_demo.py
 #   make test          the same set-up, then format, lint, types, C++ tests (ctest), Python tests (pytest)
+#   make fuzz          20,000 random examples of the property-based soundness tests (EXAMPLES, SEED)
 #   make bench         the benchmarks (needs a GPU); results as JSON under build/bench
 #   make instructions  instructions per hit on the CPU against the committed counts (needs valgrind)
 #   make VENV= demo    uses the current python3 as it is and downloads nothing; also for test, bench, ...
@@ -23,6 +24,10 @@ TORCH ?= torch==2.14.1
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 BENCH_OUTPUT ?= build/bench
+EXAMPLES ?= 20000
+ifndef SEED
+  SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
 
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -49,9 +54,13 @@ endif
 export SKBUILD_BUILD_DIR := $(NATIVE)
 STAMPS := $(NATIVE).stamps
 
+<<<<<<< HEAD
 .PHONY: help demo test bench instructions build format lint ctest pytest clean distclean
+=======
+.PHONY: help demo test fuzz bench build format lint ctest pytest clean distclean
+>>>>>>> fa8bc76 (2,000 examples of the soundness property in CI, 20,000 random ones with make fuzz; every property test is repeatable)
 help:
-	@sed -n "3,13p" Makefile | sed 's/^# \{0,1\}//'
+	@sed -n "3,14p" Makefile | sed 's/^# \{0,1\}//'
 
 # --- the environment (what the tests need includes what the demo needs)
 
@@ -111,6 +120,12 @@ ctest: $(STAMPS)/built
 pytest: $(STAMPS)/built
 	$(call say,"Python tests")
 	@PYTHONSAFEPATH=1 $(PY) -P -m pytest $(PYTEST_ARGS)
+
+fuzz: $(STAMPS)/test-ready
+	@$(MAKE) $(STAMPS)/built
+	$(call say,"$(EXAMPLES) random examples; to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)")
+	@PYTHONSAFEPATH=1 TRIDENT_FUZZ_EXAMPLES=$(EXAMPLES) $(PY) -P -m pytest tests/python/test_soundness_property.py \
+	  --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 # --- style
 

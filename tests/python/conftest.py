@@ -8,12 +8,26 @@ import pathlib
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Subprocesses that tests start with the repository as current folder must not import its source
 # folder either.
 os.environ.setdefault("PYTHONSAFEPATH", "1")
+
+# Property-based tests try the same examples in every run, so that a failure is the change's own.
+# `make fuzz` tries random ones; pytest prints the seed that repeats them.
+_common = settings(
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("repeatable", _common, max_examples=2000, derandomize=True, database=None)
+settings.register_profile(
+    "fuzz", _common, max_examples=int(os.environ.get("TRIDENT_FUZZ_EXAMPLES", "20000"))
+)
+settings.load_profile("repeatable")
 
 
 def pytest_report_header() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import site
 import sys
@@ -36,6 +37,12 @@ def is_library_file(path: str) -> bool:
     """Whether a source file belongs to an installed package or the standard library."""
     if path.startswith("<frozen"):
         return True
+    return _is_below_folders(path) if os.path.isabs(path) else _is_below_folders.__wrapped__(path)
+
+
+@functools.cache
+def _is_below_folders(path: str) -> bool:
+    """Resolving links takes a system call per folder, and a trace asks thousands of times."""
     return os.path.realpath(path).startswith(_FOLDERS)
 
 
