@@ -54,11 +54,7 @@ endif
 export SKBUILD_BUILD_DIR := $(NATIVE)
 STAMPS := $(NATIVE).stamps
 
-<<<<<<< HEAD
-.PHONY: help demo test bench instructions build format lint ctest pytest clean distclean
-=======
-.PHONY: help demo test fuzz bench build format lint ctest pytest clean distclean
->>>>>>> fa8bc76 (2,000 examples of the soundness property in CI, 20,000 random ones with make fuzz; every property test is repeatable)
+.PHONY: help demo test fuzz bench instructions build format lint ctest pytest clean distclean
 help:
 	@sed -n "3,14p" Makefile | sed 's/^# \{0,1\}//'
 
