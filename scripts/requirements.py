@@ -2,8 +2,8 @@
 
     python scripts/requirements.py build run demo test
 
-build: what the build backend needs; run: the package's dependencies; any other word: that extra.
-Extras that name other extras of the package (``trident[demo]``) are expanded.
+build: what the build backend needs; run: the package's dependencies; any other word: that extra or
+dependency group. Extras that name other extras of the package (``trident[demo]``) are expanded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def requirements(project: dict[str, Any], group: str) -> list[str]:
     groups = {
         "build": project["build-system"]["requires"],
         "run": project["project"]["dependencies"],
-    } | extras
+    }
+    groups |= extras | project.get("dependency-groups", {})
     if group not in groups:
         raise KeyError(f"no group {group!r} in pyproject.toml; there are: {', '.join(groups)}")
     found: list[str] = []

@@ -21,5 +21,9 @@ class UnsupportedError(TridentError):
         super().__init__(f"{reason} (at {where})" if where else reason)
 
 
+class NotReadyError(UnsupportedError):
+    """The call has to run eagerly once; after that it can be captured."""
+
+
 class BuildError(TridentError):
     """Generated code could not be compiled or loaded."""

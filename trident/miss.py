@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 import threading
 import warnings
@@ -17,13 +18,12 @@ from torch._subclasses.fake_tensor import (
 from trident import _C
 from trident.capture.places import place_of
 from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
-from trident.errors import BuildError, TridentError, UnsupportedError
+from trident.errors import BuildError, NotReadyError, TridentError, UnsupportedError
 from trident.graphs import (
     HITS_BEFORE_AUTOMATIC_CAPTURE,
     HITS_BEFORE_CAPTURE,
     capture_graph,
 )
-from trident.kernels import NeedsTuning
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
@@ -32,6 +32,10 @@ logger = logging.getLogger("trident")
 
 # How often leaving the same sizes open is tried in vain.
 _MAX_FAILURES = 2
+
+# How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
+_MAX_WAITS = 16
+_MAX_WAITING = 1024
 
 _NOT_COMPILED = object()
 
@@ -67,6 +71,8 @@ class Optimizer:
         self.records: list[SpecializationRecord] = []
         # How often sizes could not be left open, by number and positions of the words.
         self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}
+        # How often calls had to run eagerly first, by reason and hash of the words.
+        self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
 
@@ -151,7 +157,7 @@ class Optimizer:
                 return compile_call(
                     self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
                 )
-            except NeedsTuning:
+            except NotReadyError:
                 raise
             except Exception as problem:
                 # What is in the way may be no more than the size's not being a number.
@@ -186,13 +192,23 @@ class Optimizer:
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord
     ) -> None:
         """Publishes that these facts run eagerly, so that later calls go there at once."""
-        # What cannot be described has no key, and what this call tuned can be captured next.
-        if facts.unsupported is not None or isinstance(problem, NeedsTuning):
+        # What cannot be described has no key, and what this call prepared can be captured next.
+        if facts.unsupported is not None or self._waits(problem, facts):
             return
         record.reason, record.where = _explain(problem)
         evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], [], record)
         self.records.append(record)
         self._note_eviction(evicted)
+
+    def _waits(self, problem: Exception, facts: _C.Facts) -> bool:
+        """Whether such a call is worth another capture; not one that never gets ready."""
+        if not isinstance(problem, NotReadyError):
+            return False
+        if len(self._waited) >= _MAX_WAITING:
+            self._waited.clear()
+        kind = (problem.reason, hash(tuple(facts.words)))
+        self._waited[kind] += 1
+        return self._waited[kind] <= _MAX_WAITS
 
     def _check_gradients(self, facts: _C.Facts) -> None:
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in facts.tensors):
@@ -209,8 +225,9 @@ class Optimizer:
         facts: _C.Facts,
         record: SpecializationRecord,
     ) -> Any:
-        tunes = isinstance(problem, NeedsTuning)  # this eager call is what makes the next one a hit
-        strict = self.options["on_unsupported"] == "raise" and not tunes
+        # This eager call is what makes the next one a hit.
+        prepares = isinstance(problem, NotReadyError)
+        strict = self.options["on_unsupported"] == "raise" and not prepares
         if isinstance(problem, BuildError) or (strict and isinstance(problem, TridentError)):
             _C.count(self.scm, "error")
             raise problem

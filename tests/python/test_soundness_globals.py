@@ -10,12 +10,16 @@ import os
 import pathlib
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from soundness_helpers import Pair, check
+
+import trident
+import trident.miss
 
 _names = (f"user_module_{number}" for number in itertools.count())
 
@@ -326,3 +330,42 @@ class Same(nn.Module):
     twins = Twins(load, source, "M()")
     assert twins.call() == "ff"
     assert Twins(load, source, "Same()").call() == "ff"
+
+
+def test_module_imported_by_the_first_call_is_captured_by_the_second(
+    load: Callable[..., types.ModuleType], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "imported_late.py").write_text("SCALE = 3.0\n")
+    source = "def double(x):\n    import imported_late\n    return x * imported_late.SCALE\n"
+    module = load(source)
+    try:
+        fast = trident.optimize(module.double, on_unsupported="raise")
+        with torch.no_grad():
+            for _ in range(3):
+                assert torch.equal(fast(torch.ones(3)), torch.full((3,), 3.0))
+        stats = fast.stats()
+        assert (stats["fallbacks"], stats["misses"], stats["hits"]) == (1, 1, 1)
+    finally:
+        sys.modules.pop("imported_late", None)
+
+
+def test_call_that_imports_each_time_is_not_captured_for_ever(
+    load: Callable[..., types.ModuleType], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_anew.py").write_text("SCALE = 3.0\n")
+    module = load(
+        "import sys\ndef triple(x):\n    sys.modules.pop('imported_anew', None)\n"
+        "    import imported_anew\n    return x * imported_anew.SCALE\n"
+    )
+    captures = []
+    original = trident.miss.compile_call
+    monkeypatch.setattr(
+        trident.miss, "compile_call", lambda *given: (captures.append(1), original(*given))[1]
+    )
+    fast = trident.optimize(module.triple)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(30):
+            assert torch.equal(fast(torch.ones(3)), torch.full((3,), 3.0))
+    sys.modules.pop("imported_anew", None)
+    assert fast.stats()["fallbacks"] == 30 and 1 < len(captures) < 30

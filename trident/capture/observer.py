@@ -15,7 +15,7 @@ from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.reads import Read, ReadSet
 from trident.capture.shadow import Shadow, attributes_of
 from trident.capture.snapshot import Snapshot, cell_value
-from trident.errors import UnsupportedError
+from trident.errors import NotReadyError, UnsupportedError
 
 
 class Observer:
@@ -101,7 +101,7 @@ class Observer:
     def _enter_code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         place = f"{code.co_filename}:{code.co_firstlineno}"
         if code.co_name == "<module>":
-            raise UnsupportedError("the call imports a module for the first time", place)
+            raise NotReadyError("the call imports a module for the first time", place)
         facts = self._codes[code] = code_facts(code)
         self._nested.update(each for each in code.co_consts if isinstance(each, types.CodeType))
         if facts.assigned_global is not None:

@@ -37,6 +37,7 @@ _MACHINERY = (
     "torch.overrides",
     "sympy",
     "trident",
+    "flag_gems.utils.libentry",  # launches, as Triton does
     "triton",
     "logging",
     "warnings",

@@ -15,6 +15,7 @@ import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
 
+from trident.kernels import bfloat16
 from trident.kernels.functions import is_kernel
 
 _MISSING = object()
@@ -91,9 +92,9 @@ def loop_range(first: Any, second: Any = None, step: Any = None, **_: Any) -> It
         yield tl.tensor(TensorHandle(np.array([index], dtype=numpy_kind), kind), kind)
 
 
-def _combine(function: Any) -> Any:
+def _combine(function: Any, value: Any) -> Any:
     """What reductions and scans call: Triton's interpreter takes `.fn` of it, undecorated."""
-    if function.fn.__module__.startswith("triton.language"):
+    if function.fn.__module__.startswith("triton.language") and not bfloat16.is_bfloat16(value):
         return function  # recognised by identity and done by numpy
     from trident.kernels.rewrite import interpretable
 
@@ -103,13 +104,13 @@ def _combine(function: Any) -> Any:
 def _reduce(value: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **_: Any) -> Any:
     axis = tl.core._unwrap_if_constexpr(axis)
     keep_dims = tl.core._unwrap_if_constexpr(keep_dims)
-    return triton_interpreter.ReduceOps(axis, _combine(combine_fn), keep_dims).apply(value)
+    return triton_interpreter.ReduceOps(axis, _combine(combine_fn, value), keep_dims).apply(value)
 
 
 def _scan(value: Any, axis: Any, combine_fn: Any, reverse: bool = False, **_: Any) -> Any:
     axis = tl.core._unwrap_if_constexpr(axis)
     reverse = tl.core._unwrap_if_constexpr(reverse)
-    return triton_interpreter.ScanOps(axis, _combine(combine_fn), reverse).apply(value)
+    return triton_interpreter.ScanOps(axis, _combine(combine_fn, value), reverse).apply(value)
 
 
 def _extremum(reduce_builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -137,6 +138,8 @@ def _changes() -> tuple[tuple[Any, str, Any], ...]:
         recorder.set_attr(module, "range", loop_range)
         recorder.set_attr(module, "reduce", _reduce)
         recorder.set_attr(module, "associative_scan", _scan)
+    for owner, name, method in bfloat16.changes():
+        recorder.set_attr(owner, name, method)
     return tuple(recorder.changes.values())
 
 

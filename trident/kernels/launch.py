@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction, TensorWrapper, create_function_from_
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from trident.errors import UnsupportedError
+from trident.kernels.flag_gems import plain_argument
 from trident.kernels.functions import (
     IdentityCache,
     as_jit_function,
@@ -295,6 +296,8 @@ def record_launch(
     label = function.__name__
     where = _place.current or user_place()
     recorder = _Recorder(label, where, address_mod_16)
+    args = [plain_argument(value) for value in args]
+    kwargs = {name: plain_argument(value) for name, value in kwargs.items()}
     for name, value in (*enumerate(args), *kwargs.items()):
         if isinstance(value, TensorDescriptor):
             raise recorder.unsupported(f"argument {name} is a tensor descriptor")

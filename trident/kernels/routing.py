@@ -14,7 +14,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from trident.errors import UnsupportedError
+from trident.errors import NotReadyError, UnsupportedError
+from trident.kernels import flag_gems
 from trident.kernels.functions import check_expressible
 from trident.kernels.launch import launched_from, user_place
 
@@ -22,7 +23,7 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 """Called as ``handler(kernel, args, kwargs, grid)``; its result is the launch's."""
 
 
-class NeedsTuning(UnsupportedError):
+class NeedsTuning(NotReadyError):
     """An autotuned kernel has no winner for these arguments yet; one eager call finds it."""
 
 
@@ -66,7 +67,8 @@ def _install() -> None:
         for owner, name, make in (
             (JITFunction, "run", _routed_run),
             (InterpretedFunction, "run", _routed_run),
-            (Autotuner, "run", _routed_autotuner_run),
+            *((tuner, "run", _routed_autotuner_run) for tuner in _tuners(Autotuner)),
+            *flag_gems.patches(_is_routing),
             (CompiledKernel, "__getitem__", _routed_compiled_kernel),
         ):
             # Somebody may have wrapped ours meanwhile and kept it installed: then it still serves.
@@ -76,6 +78,19 @@ def _install() -> None:
             replacement = make(original)
             _originals[owner] = (name, original, replacement)
             setattr(owner, name, replacement)
+
+
+def _is_routing() -> bool:
+    return bool(_active.handlers)
+
+
+def _tuners(kind: type[Autotuner]) -> Iterator[type[Autotuner]]:
+    """An autotuner's class and its subclasses, those with a `run` of their own."""
+    if "run" in vars(kind):
+        yield kind
+    subclasses: list[type[Autotuner]] = kind.__subclasses__()
+    for subclass in subclasses:
+        yield from _tuners(subclass)
 
 
 def _uninstall() -> None:
@@ -126,11 +141,15 @@ def _routed_autotuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
         kwargs = {
             name: _fixed(value) if name in self.keys else value for name, value in kwargs.items()
         }
+        cache = self.cache
         try:
             if len(self.configs) > 1:
+                if not isinstance(cache, dict):
+                    self.cache = flag_gems.stored_winner(cache, tuning_key(self, args, kwargs))
                 _require_winner(self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
+            self.cache = cache
             self.nargs = None  # after an error Triton would keep the trace's tensors here
 
     return run
@@ -165,6 +184,9 @@ def tuning_key(
     """The key under which an autotuner remembers its winner for these arguments of a launch."""
     given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
     known = {name: value for name, value in given.items() if name in tuner.arg_names}
+    if hasattr(tuner, "get_key"):  # a subclass that forms keys of its own, as FlagGems' does
+        own: tuple[object, ...] = tuner.get_key(known)
+        return own
     values = [known[name] for name in tuner.keys if name in known]
     dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
     return (*values, *dtypes)
