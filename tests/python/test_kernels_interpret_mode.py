@@ -15,7 +15,9 @@ HERE = pathlib.Path(__file__).parent
 @pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="this is already the interpreted process"
 )
-@pytest.mark.parametrize("name", ["launch", "routing", "interpreter", "bfloat16", "liger", "native"])
+@pytest.mark.parametrize(
+    "name", ["launch", "routing", "interpreter", "bfloat16", "liger", "native"]
+)
 def test_kernels_in_interpret_mode(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     result = subprocess.run(
