@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trident import installation as installation  # first: says what is missing, if something is
-from trident.errors import BuildError, TridentError, UnsupportedError
+from trident.errors import BuildError, NotPreparedError, TridentError, UnsupportedError
 from trident.guard_types import register_guard_types
 from trident.optimize import jit, optimize
 from trident.report.explain import explain
@@ -12,4 +12,12 @@ __version__ = "0.1.0"
 
 register_guard_types()
 
-__all__ = ["BuildError", "TridentError", "UnsupportedError", "explain", "jit", "optimize"]
+__all__ = [
+    "BuildError",
+    "NotPreparedError",
+    "TridentError",
+    "UnsupportedError",
+    "explain",
+    "jit",
+    "optimize",
+]

@@ -25,5 +25,9 @@ class NotReadyError(UnsupportedError):
     """The call has to run eagerly once; after that it can be captured."""
 
 
+class NotPreparedError(TridentError):
+    """A call would have to be compiled while the caller captures a CUDA graph."""
+
+
 class BuildError(TridentError):
     """Generated code could not be compiled or loaded."""

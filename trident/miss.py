@@ -17,13 +17,21 @@ from torch._subclasses.fake_tensor import (
 
 from trident import _C
 from trident.capture.places import place_of
+from trident.capture.reads import ReadSet
 from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
-from trident.errors import BuildError, NotReadyError, TridentError, UnsupportedError
+from trident.errors import (
+    BuildError,
+    NotPreparedError,
+    NotReadyError,
+    TridentError,
+    UnsupportedError,
+)
 from trident.graphs import (
     HITS_BEFORE_AUTOMATIC_CAPTURE,
     HITS_BEFORE_CAPTURE,
     capture_graph,
 )
+from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
@@ -36,6 +44,9 @@ _MAX_FAILURES = 2
 # How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
 _MAX_WAITS = 16
 _MAX_WAITING = 1024
+
+# The most launches that `prepare` tunes in one call.
+_MAX_TUNED_LAUNCHES = 256
 
 _NOT_COMPILED = object()
 
@@ -86,9 +97,11 @@ class Optimizer:
             found, result = _C.run(self.scm, args, kwargs, compiled_now=False)
             if found:
                 return result
+            self._check_not_in_graph_capture()
             facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
+            waits = isinstance(problem, NotReadyError) and self._waits(problem, facts)
             if problem is None:
                 found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
                 if found:
@@ -96,16 +109,59 @@ class Optimizer:
                 problem = UnsupportedError(
                     "the state that the call depends on changed while it was compiled"
                 )
+        if waits:
+            return self._run_eagerly_first(args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
 
+    def _check_not_in_graph_capture(self) -> None:
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            _C.count(self.scm, "error")
+            raise NotPreparedError(
+                f"{self.name} has not been compiled for this call, and nothing can be compiled "
+                "while a CUDA graph is captured: call prepare() with the same arguments before"
+            )
+
+    def _run_eagerly_first(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: _C.Facts,
+        record: SpecializationRecord,
+    ) -> Any:
+        """Runs eagerly once, which makes the call ready to be captured, then compiles it."""
+        try:
+            result = self.function(*args, **kwargs)
+        except Exception:
+            _C.count(self.scm, "error")
+            raise
+        _C.count(self.scm, "miss")
+        with _capture_lock:
+            later = _C.collect(self.scm, args, kwargs)
+            # A call that changed what it depends on is compiled when it comes back to it.
+            if later.words != facts.words or later.state_words != facts.state_words:
+                return result
+            problem = self._compile(args, kwargs, later, record)
+            if problem is not None and not isinstance(problem, NotReadyError):
+                self._remember_unsupported(problem, later, record)
+                self._warn(problem)
+        return result
+
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compiles what the call would need, without running it."""
+        """Compiles what the call would need, without running it.
+
+        Kernels that are not autotuned for the call yet are tuned, on memory of their own.
+        """
         with _capture_lock:
             facts = _C.collect(self.scm, args, kwargs)
             if facts.unsupported is None and _C.find(self.scm, facts) is not None:
                 return
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
+            for _ in range(_MAX_TUNED_LAUNCHES):
+                if not isinstance(problem, NeedsTuning):
+                    break
+                tune_on_scratch(problem)
+                problem = self._compile(args, kwargs, facts, record)
         if problem is not None:
             if isinstance(problem, TridentError):
                 raise problem
@@ -192,18 +248,19 @@ class Optimizer:
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord
     ) -> None:
         """Publishes that these facts run eagerly, so that later calls go there at once."""
-        # What cannot be described has no key, and what this call prepared can be captured next.
-        if facts.unsupported is not None or self._waits(problem, facts):
+        if facts.unsupported is not None:  # it has no key
             return
         record.reason, record.where = _explain(problem)
-        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], [], record)
+        reads = ReadSet()
+        if isinstance(problem, LeftToTriton):
+            for namespace, name in problem.places:
+                reads.add(namespace, name)
+        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], reads.items(), record)
         self.records.append(record)
         self._note_eviction(evicted)
 
-    def _waits(self, problem: Exception, facts: _C.Facts) -> bool:
+    def _waits(self, problem: NotReadyError, facts: _C.Facts) -> bool:
         """Whether such a call is worth another capture; not one that never gets ready."""
-        if not isinstance(problem, NotReadyError):
-            return False
         if len(self._waited) >= _MAX_WAITING:
             self._waited.clear()
         kind = (problem.reason, hash(tuple(facts.words)))
@@ -225,9 +282,7 @@ class Optimizer:
         facts: _C.Facts,
         record: SpecializationRecord,
     ) -> Any:
-        # This eager call is what makes the next one a hit.
-        prepares = isinstance(problem, NotReadyError)
-        strict = self.options["on_unsupported"] == "raise" and not prepares
+        strict = self.options["on_unsupported"] == "raise"
         if isinstance(problem, BuildError) or (strict and isinstance(problem, TridentError)):
             _C.count(self.scm, "error")
             raise problem

@@ -118,7 +118,9 @@ void bind_scm(py::module_& m) {
       py::arg("scm"), py::arg("capture"), py::arg("after_hits"));
   m.def("count", [](py::handle scm, const std::string& outcome) {
     Stats& stats = module_of(scm).stats;
-    if (outcome == "fallback") {
+    if (outcome == "miss") {
+      ++stats.misses;
+    } else if (outcome == "fallback") {
       ++stats.fallbacks;
     } else if (outcome == "error") {
       ++stats.errors;

@@ -198,6 +198,20 @@ def test_prepared_call_can_be_captured_in_a_cuda_graph() -> None:
         same(y, replayed)
 
 
+def test_a_call_that_is_not_prepared_cannot_be_captured() -> None:
+    model = Chain()
+    fast = trident.optimize(model)
+    x = torch.randn(8, 64, device="cuda")
+    model(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(trident.NotPreparedError, match="prepare"):
+        with torch.cuda.graph(graph):
+            fast(x)
+    same(fast(x), model(x))
+    assert (fast.stats()["errors"], fast.stats()["misses"]) == (1, 1)
+
+
 # --- kernels
 
 

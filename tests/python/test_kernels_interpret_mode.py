@@ -1,4 +1,7 @@
-"""The kernel tests once more under TRITON_INTERPRET=1, where kernels are another class."""
+"""The kernel tests once more under TRITON_INTERPRET=1, where kernels are another class.
+
+Eager Triton runs there without a GPU, so some compare with it there only.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ HERE = pathlib.Path(__file__).parent
     os.environ.get("TRITON_INTERPRET") == "1", reason="this is already the interpreted process"
 )
 @pytest.mark.parametrize(
-    "name", ["launch", "routing", "interpreter", "bfloat16", "liger", "native"]
+@pytest.mark.parametrize(
+    "name",
+    ["launch", "routing", "interpreter", "bfloat16", "liger", "native", "autotune", "hooks"],
+)
 )
 def test_kernels_in_interpret_mode(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -181,9 +181,13 @@ def test_one_config_autotuner_runs_its_hook_and_goes_on(tuner_outside: bool) -> 
     assert hooked == [x]
 
 
+def never_bench(kernel_call: Any, quantiles: Any) -> Any:
+    raise AssertionError("a trace must not benchmark")
+
+
 def tuned_kernel() -> Any:
     configs = [triton.Config({"B": 16}), triton.Config({"B": 32}, num_warps=8)]
-    return triton.autotune(configs, key=["n"])(plain)
+    return triton.autotune(configs, key=["n"], do_bench=never_bench)(plain)
 
 
 def test_untuned_key_needs_tuning() -> None:
@@ -234,9 +238,12 @@ def test_pruning_to_one_config_needs_no_tuning() -> None:
         return configs[1:]
 
     configs = [triton.Config({"B": 16}), triton.Config({"B": 32})]
-    kernel = triton.autotune(configs, key=["n"], prune_configs_by={"early_config_prune": prune})(
-        plain
-    )
+    kernel = triton.autotune(
+        configs,
+        key=["n"],
+        prune_configs_by={"early_config_prune": prune},
+        do_bench=never_bench,
+    )(plain)
     calls, x = Calls(), torch.zeros(4)
     with route_launches(calls):
         kernel[(1,)](x, n=5)
@@ -245,6 +252,32 @@ def test_pruning_to_one_config_needs_no_tuning() -> None:
             kernel[(1,)](x, n=-5)
     assert [call[2]["B"] for call in calls.seen] == [32, 32]
     assert seen == [({"x": x}, 5), ({"x": x}, -5)] and kernel.nargs is None
+
+
+def test_without_a_gpu_the_first_configuration_is_as_good_as_any() -> None:
+    configs = [triton.Config({"B": 16}), triton.Config({"B": 32})]
+    kernel, calls = triton.autotune(configs, key=["n"])(plain), Calls()
+    with route_launches(calls):
+        kernel[(1,)](torch.zeros(4), 5)
+    assert calls.seen[0][2]["B"] == 16
+    assert kernel.cache == {}  # a GPU would tune it
+
+
+def test_subclasses_of_the_autotuner_do_not_benchmark_either() -> None:
+    class OwnTuner(Autotuner):
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            timings = [self._bench(*args, config=each, **kwargs) for each in self.configs]
+            return self.fn.run(*args, **kwargs, **self.configs[len(timings) - 1].all_kwargs())
+
+    configs = [triton.Config({"B": 16}), triton.Config({"B": 32})]
+    kernel = OwnTuner(plain, plain.arg_names, configs, ["n"], None, None, do_bench=never_bench)
+    calls, x = Calls(), torch.zeros(4)
+    with route_launches(calls), pytest.raises(NeedsTuning) as caught:
+        kernel[(1,)](x, 5)
+    problem = caught.value
+    assert problem.reason.startswith("kernel plain") and kernel.nargs is None
+    assert problem.tuner is kernel and problem.launch_kwargs["grid"] == (1,)
 
 
 def test_autotuner_keeps_no_tensors_after_an_error() -> None:

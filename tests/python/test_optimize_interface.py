@@ -318,6 +318,21 @@ def test_prepare_compiles_without_running() -> None:
     assert model.calls == 1
 
 
+def test_nothing_is_compiled_while_a_cuda_graph_is_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fast = trident.optimize(lambda x: x + 1)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with torch.no_grad(), pytest.raises(trident.NotPreparedError, match=r"prepare\(\)"):
+        fast(torch.ones(3))
+    fast.prepare(torch.ones(3))
+    with torch.no_grad():
+        assert fast(torch.ones(3)).tolist() == [2, 2, 2]
+    stats = fast.stats()
+    assert (stats["errors"], stats["hits"], stats["misses"]) == (1, 1, 0)
+
+
 def test_prepare_of_what_cannot_be_compiled_raises(capsys: pytest.CaptureFixture[str]) -> None:
     fast = trident.optimize(prints)
     with pytest.raises(trident.UnsupportedError, match="print"):

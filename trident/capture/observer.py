@@ -170,8 +170,8 @@ class Observer:
     def _save_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
 
-    def add_read(self, namespace: dict[str, Any], name: str) -> None:
-        """A global that was read by something else than the code that ran."""
+    def add_read(self, namespace: dict[Any, Any], name: Any) -> None:
+        """A global, or an entry of any dictionary, that something else than the code read."""
         self._reads.add(namespace, name)
 
     def finish(

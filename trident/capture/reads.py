@@ -71,8 +71,8 @@ class ReadSet:
         """All reads."""
         return list(self._reads.values())
 
-    def add(self, namespace: dict[str, Any], name: str) -> None:
-        """A name in a namespace, whether it is there or not."""
+    def add(self, namespace: dict[Any, Any], name: Any) -> None:
+        """A name in a namespace, or a key in a dictionary, whether it is there or not."""
         key = (id(namespace), name)
         if key not in self._reads:
             self._reads[key] = (namespace, name, _is_deep(namespace, name))

@@ -25,12 +25,13 @@ from trident.capture.rules import RandomState, call_rules
 from trident.capture.shadow import Shadow, user_attributes
 from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
-from trident.errors import TridentError, UnsupportedError
+from trident.errors import NotReadyError, TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
 from trident.kernels import (
     LaunchRequest,
-    NeedsTuning,
+    LeftToTriton,
     captured_globals,
+    hook_places,
     record_launch,
     route_launches,
 )
@@ -60,7 +61,7 @@ def capture_call(
         traced = TracedCall(name, function, args, kwargs, facts, symbolic, frozenset(opaque))
         try:
             return traced.capture()
-        except NeedsTuning:
+        except (NotReadyError, LeftToTriton):
             raise
         except Exception as error:
             failed = {
@@ -216,7 +217,7 @@ class TracedCall:
         with (
             _unseen_trace(),
             refuse_hidden_access() as problems,
-            route_launches(self._launch),
+            route_launches(self._launch) as self._routed,
             set_wrap_triton_enabled(False),
             self._operators.active(),
         ):
@@ -252,6 +253,10 @@ class TracedCall:
         for request in self._launches:
             for name, namespace, _ in captured_globals(request.kernel):
                 self._observer.add_read(namespace, name)
+            for namespace, name in hook_places(request.kernel):
+                self._observer.add_read(namespace, name)
+        for namespace, key in self._routed.places:
+            self._observer.add_read(namespace, key)
         for operator in self._operators.custom_ops.values():
             for name in ("_backend_fns", "_disabled_kernel"):
                 self._observer.add_read(vars(operator), name)

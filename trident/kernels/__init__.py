@@ -8,20 +8,24 @@ from trident.kernels.functions import (
     is_interpreted,
     is_kernel,
 )
+from trident.kernels.hooks import LeftToTriton, hook_places
 from trident.kernels.interpreter import interpreted_runner
 from trident.kernels.launch import LaunchRequest, TensorArg, record_launch
 from trident.kernels.native import native_kernel
 from trident.kernels.packing import pack_scalar, unpack_scalar
-from trident.kernels.routing import NeedsTuning, route_launches, tuning_key
+from trident.kernels.routing import Routed, route_launches
 from trident.kernels.target import DEFAULT_TARGET, current_target
+from trident.kernels.tuning import NeedsTuning, tune_on_scratch, tuning_key
 from trident.kernels.variant import Param, Variant, specialize
 
 __all__ = [
     "DEFAULT_TARGET",
     "CompiledVariant",
     "LaunchRequest",
+    "LeftToTriton",
     "NeedsTuning",
     "Param",
+    "Routed",
     "TensorArg",
     "Variant",
     "as_jit_function",
@@ -30,6 +34,7 @@ __all__ = [
     "compile_variant",
     "compile_variants",
     "current_target",
+    "hook_places",
     "interpreted_runner",
     "is_interpreted",
     "is_kernel",
@@ -38,6 +43,7 @@ __all__ = [
     "record_launch",
     "route_launches",
     "specialize",
+    "tune_on_scratch",
     "tuning_key",
     "unpack_scalar",
 ]

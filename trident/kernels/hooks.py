@@ -1,0 +1,73 @@
+"""Hooks and debugging aids that only Triton's own launcher serves, and where they show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton import knobs
+
+from trident.errors import UnsupportedError
+
+_HOOKS = (
+    "launch_enter_hook",
+    "launch_exit_hook",
+    "kernel_load_start_hook",
+    "kernel_load_end_hook",
+    "jit_cache_hook",
+    "jit_post_compile_hook",
+    "add_stages_inspection_hook",
+)
+
+Place = tuple[dict[str, Any], str]
+"""A dictionary and a key in it, whose value decides how Triton launches."""
+
+
+class LeftToTriton(UnsupportedError):
+    """A launch that hooks or debugging aids leave to Triton's launcher for as long as they are set.
+
+    Attributes:
+        places: what changes when they are removed.
+    """
+
+    def __init__(self, reason: str, where: str, places: list[Place]) -> None:
+        super().__init__(reason, where)
+        self.places = places
+
+
+def check_hooks(kernel: Any, where: str) -> None:
+    """Refuses a launch that Triton's launcher alone serves.
+
+    Raises:
+        LeftToTriton: with the names of what is set.
+    """
+    present = [name for name in _HOOKS if _is_set(getattr(knobs.runtime, name, None))]
+    if knobs.runtime.debug:
+        present.append("debug")
+    if knobs.compilation.instrumentation_mode:
+        present.append("instrumentation_mode")
+    if kernel.pre_run_hooks:
+        present.append("pre_run_hooks")
+    if present:
+        name = getattr(kernel, "__name__", "?")
+        reason = f"launch of {name} is left to Triton: {', '.join(present)} set"
+        raise LeftToTriton(reason, where, hook_places(kernel))
+
+
+def hook_places(kernel: Any) -> list[Place]:
+    """Where a hook would show that is set for all kernels or for this one."""
+    places: list[Place] = [(vars(knobs.compilation), "instrumentation_mode")]
+    for name in (*_HOOKS, "debug"):
+        places.append((vars(knobs.runtime), name))
+        chain = getattr(knobs.runtime, name, None)
+        if hasattr(chain, "calls"):
+            places.append((vars(chain), "calls"))
+    if "pre_run_hooks" in vars(kernel):
+        places.append((vars(kernel), "pre_run_hooks"))
+    return places
+
+
+def _is_set(hook: Any) -> bool:
+    if hook is None:
+        return False
+    calls = getattr(hook, "calls", None)  # a chain of hooks is always there and may be empty
+    return True if calls is None else bool(calls)
