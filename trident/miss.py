@@ -110,7 +110,7 @@ class Optimizer:
                     "the state that the call depends on changed while it was compiled"
                 )
         if waits:
-            return self._run_eagerly_first(args, kwargs, facts, record)
+            return self._run_eagerly_first(problem, args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
 
     def _check_not_in_graph_capture(self) -> None:
@@ -123,6 +123,7 @@ class Optimizer:
 
     def _run_eagerly_first(
         self,
+        problem: Exception | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         facts: _C.Facts,
@@ -134,14 +135,15 @@ class Optimizer:
         except Exception:
             _C.count(self.scm, "error")
             raise
-        _C.count(self.scm, "miss")
         with _capture_lock:
             later = _C.collect(self.scm, args, kwargs)
             # A call that changed what it depends on is compiled when it comes back to it.
-            if later.words != facts.words or later.state_words != facts.state_words:
-                return result
-            problem = self._compile(args, kwargs, later, record)
-            if problem is not None and not isinstance(problem, NotReadyError):
+            changed = later.words != facts.words or later.state_words != facts.state_words
+            problem = problem if changed else self._compile(args, kwargs, later, record)
+            _C.count(self.scm, "miss" if problem is None else "fallback")
+            if isinstance(problem, NotReadyError):
+                self._waits(problem, later)
+            elif problem is not None:
                 self._remember_unsupported(problem, later, record)
                 self._warn(problem)
         return result

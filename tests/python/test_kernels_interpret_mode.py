@@ -19,10 +19,8 @@ HERE = pathlib.Path(__file__).parent
     os.environ.get("TRITON_INTERPRET") == "1", reason="this is already the interpreted process"
 )
 @pytest.mark.parametrize(
-@pytest.mark.parametrize(
     "name",
     ["launch", "routing", "interpreter", "bfloat16", "liger", "native", "autotune", "hooks"],
-)
 )
 def test_kernels_in_interpret_mode(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -51,7 +51,8 @@ def route_launches(handler: Handler) -> Iterator[Routed]:
     """Sends every launch of this thread to `handler`; other threads launch as ever. May be nested.
 
     Covers `kernel[grid](...)` and `kernel.run(grid=..., warmup=False)`, plain and under heuristics
-    and autotuners, whose own Python runs, and FlagGems' layers. Launches with ``warmup=True`` go to Triton.
+    and autotuners, whose own Python runs, and FlagGems' layers. Launches with ``warmup=True`` go to
+    Triton.
 
     Raises, at the launch:
         NeedsTuning: an autotuner would have to benchmark.
