@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,16 +63,21 @@ class _NoDevice:
         pass
 
 
-H200 = SimpleNamespace(
-    name="NVIDIA H200",
-    major=9,
-    minor=0,
-    multi_processor_count=132,
-    total_memory=150 << 30,
-    L2_cache_size=60 << 20,
-    shared_memory_per_block_optin=227 << 10,
-    warp_size=32,
-)
+@dataclasses.dataclass
+class Properties:
+    """What `torch.cuda.get_device_properties` says of an H200, as far as corpora ask."""
+
+    name: str = "NVIDIA H200"
+    major: int = 9
+    minor: int = 0
+    multi_processor_count: int = 132
+    total_memory: int = 150 << 30
+    L2_cache_size: int = 60 << 20
+    shared_memory_per_block_optin: int = 227 << 10
+    warp_size: int = 32
+
+
+H200 = Properties()
 
 
 @pytest.fixture(scope="module")

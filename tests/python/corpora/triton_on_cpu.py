@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,11 +31,15 @@ from trident.kernels import (
 
 # Dynamic shared memory that a block of an H200 can have.
 MAX_SHARED_BYTES = 227 << 10
+_H200 = {"multiprocessor_count": 132, "max_shared_mem": MAX_SHARED_BYTES, "warpSize": 32}
 
 
 class Sm90Driver:
     """What Triton asks of a driver before it compiles. Nothing is timed: every benchmark ties, so
     that an autotuner's winner is its first configuration."""
+
+    def __init__(self) -> None:
+        self.utils = SimpleNamespace(get_device_properties=lambda device: dict(_H200))
 
     def get_current_device(self) -> int:
         return 0
