@@ -138,13 +138,15 @@ format: $(if $(strip $(VENV)),$(STAMPS)/test-ready)
 
 # --- benchmarks
 
-bench: $(STAMPS)/demo-ready
+bench: $(STAMPS)/test-ready
 	@$(MAKE) $(STAMPS)/built
 	@mkdir -p $(BENCH_OUTPUT)
 	$(call say,"Host overhead of small modules")
 	@$(PY) benchmarks/host_overhead.py --output $(BENCH_OUTPUT)/host_overhead.json
 	$(call say,"Decode step of Hugging Face models")
 	@$(PY) benchmarks/decode.py --output $(BENCH_OUTPUT)/decode.json
+	$(call say,"FlagGems' operator wrappers")
+	@$(PY) benchmarks/flaggems.py --output $(BENCH_OUTPUT)/flaggems.json
 
 instructions: $(STAMPS)/built
 	$(call say,"Instructions per hit")

@@ -95,7 +95,16 @@ def hand_captured(call: Callable[[], object]) -> Callable[[], None]:
 def machine() -> dict[str, str]:
     """The facts that a figure depends on."""
     packages = {}
-    for name in ("torch", "triton", "transformers", "liger-kernel", "torch-mlir", "trident"):
+    names = (
+        "torch",
+        "triton",
+        "transformers",
+        "liger-kernel",
+        "flag-gems",
+        "torch-mlir",
+        "trident",
+    )
+    for name in names:
         try:
             packages[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

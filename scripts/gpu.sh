@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures on a GPU machine, with the current python3 and no downloads.
 #
-#   scripts/gpu.sh [build] [test] [demo] [cases] [tokens] [decode] [host]      default: build test demo
+#   scripts/gpu.sh [build] [test] [demo] [cases] [tokens] [decode] [host] [flaggems]      default: build test demo
 #
 #   build    the package and the C++ tests, on all cores
 #   test     ctest and pytest
@@ -10,12 +10,14 @@
 #   tokens   64 greedy tokens of the full-size shapes, compared with eager's
 #   decode   benchmarks/decode.py
 #   host     benchmarks/host_overhead.py
+#   flaggems benchmarks/flaggems.py
 #
-# If the machine lacks Torch-MLIR and the like, unpack them and `source .gpu/env.sh` first. One log
+# If the machine lacks Torch-MLIR and the like, unpack them and `source .gpu/env.sh` first; the wheels
+# of the corpora (extra `corpora`, group `no-deps` and what they need) belong among .gpu/wheels. One log
 # (run.log), the cases' details and JSON go to $OUT (default build/gpu). A step that fails does not
 # keep the next ones from running, unless `import trident` fails: that ends the run. The exit status
 # is 1 if a step failed. Each step shows its last lines, and a table of all steps comes last.
-# DECODE_ARGS, HOST_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step shows (40).
+# DECODE_ARGS, HOST_ARGS, FLAGGEMS_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step shows (40).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu}
@@ -108,8 +110,9 @@ for step in "${steps[@]}"; do
     tokens) run tokens python_run benchmarks/decode.py --check-tokens 64 --output "$out/tokens.json" ;;
     decode) run decode python_run benchmarks/decode.py --output "$out/decode.json" ${DECODE_ARGS:-} ;;
     host) run host python_run benchmarks/host_overhead.py --output "$out/host.json" ${HOST_ARGS:-} ;;
+    flaggems) run flaggems python_run benchmarks/flaggems.py --output "$out/flaggems.json" ${FLAGGEMS_ARGS:-} ;;
     *)
-      echo "Unknown step '$step'; there are: build test demo cases tokens decode host" >&2
+      echo "Unknown step '$step'; there are: build test demo cases tokens decode host flaggems" >&2
       exit 2
       ;;
   esac

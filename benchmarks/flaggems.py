@@ -1,0 +1,388 @@
+"""FlagGems' operator wrappers: 25 operators on five shapes each, in bfloat16.
+
+    python benchmarks/flaggems.py [--modes eager,...] [--operators abs,...] [--output FILE]
+    python benchmarks/flaggems.py --smoke
+
+Host time of a call, wall time until the device is done, and device time, in microseconds; medians
+of calls that each start from an idle device. Each system runs in a process of its own; all of
+them measure one operator before the next, so a run that is stopped keeps what it has. FlagGems
+tunes once: its caches are shared by the systems and new for each run. Results are compared with
+the eager wrapper's, Trident's bit by bit. --smoke: small shapes, few calls, without a GPU in
+Triton's interpreter; it proves that the benchmark runs and measures nothing of interest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
+
+import common  # noqa: E402
+
+UNARY = (*("abs", "exp", "neg", "silu", "gelu", "relu", "tanh", "sigmoid", "rsqrt", "sin", "cos"),)
+BINARY = ("add", "mul", "lt")
+OPERATORS = (
+    *(*UNARY, *BINARY, "pow", "masked_fill", "softmax", "rms_norm", "cumsum", "sum_dim", "cat"),
+    *("embedding", "mm", "addmm", "bmm"),
+)
+MODES = ("eager", "default", "skip-guards", "trident", "trident-stream")
+DEFAULT_MODES = MODES[:4]
+LABELS = {
+    "default": "torch.compile",
+    "skip-guards": "guards skipped",
+    "trident": "Trident",
+    "trident-stream": "Trident, no graphs",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The sizes of the five calls of each operator.
+
+    Attributes:
+        shapes: of elementwise operators, norms and reductions.
+        rows: of lookups and products.
+        vocabulary: rows of the embedding's table.
+        width: its columns, and both extents of a product's weight.
+        heads: batch of the batched product of rows x depth and depth x columns.
+    """
+
+    shapes: Sequence[tuple[int, int]]
+    rows: Sequence[int]
+    vocabulary: int
+    width: int
+    heads: int
+    depth: int
+    columns: int
+
+
+FULL = Sizes(
+    [(1, 4096), (16, 4096), (128, 4096), (1, 12288), (1024, 128)],
+    (1, 4, 16, 64, 128),
+    *(1000, 4096, 32, 128, 512),
+)
+SMALL = Sizes(
+    [(1, 128), (4, 128), (8, 128), (1, 384), (32, 16)], (1, 4, 16, 3, 8), *(100, 64, 2, 32, 64)
+)
+
+Normal = Callable[..., torch.Tensor]
+
+
+def arguments(
+    name: str, sizes: Sizes, index: int, normal: Normal, below: Callable[..., torch.Tensor]
+) -> tuple[Any, ...]:
+    """What an operator is called with, on the `index`-th of its sizes.
+
+    Args:
+        normal: makes a bfloat16 tensor of a shape; ``below(limit, *shape)`` one of int64.
+    """
+    shape, rows, width = sizes.shapes[index], sizes.rows[index], sizes.width
+    if name in UNARY:
+        return (normal(*shape),)
+    if name in BINARY:
+        return normal(*shape), normal(*shape)
+    table: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "pow": lambda: (normal(*shape), 2),
+        "masked_fill": lambda: (normal(*shape), normal(*shape) > 0, 0.5),
+        "softmax": lambda: (normal(*shape), -1),
+        "rms_norm": lambda: (normal(*shape), [shape[-1]], normal(shape[-1]), 1e-6),
+        "cumsum": lambda: (normal(*shape), -1),
+        "sum_dim": lambda: (normal(*shape), [-1]),
+        "cat": lambda: ([normal(*shape), normal(*shape)], -1),
+        "embedding": lambda: (
+            normal(sizes.vocabulary, width),
+            below(sizes.vocabulary, 1, rows),
+        ),
+        "mm": lambda: (normal(rows, width), normal(width, width)),
+        "addmm": lambda: (normal(width), normal(rows, width), normal(width, width)),
+        "bmm": lambda: (
+            normal(sizes.heads, rows, sizes.depth),
+            normal(sizes.heads, sizes.depth, sizes.columns),
+        ),
+    }
+    return table[name]()
+
+
+def wrapper(package: Any, name: str) -> Callable[..., Any]:
+    """FlagGems' function of an operator."""
+    return getattr(package.ops, {"pow": "pow_tensor_scalar"}.get(name, name))
+
+
+@contextlib.contextmanager
+def _flag_gems(smoke: bool) -> Iterator[Any]:
+    """The package; in a smoke run without a GPU with what the tests put in its place."""
+    sys.path.insert(0, str(ROOT / "tests" / "python" / "corpora"))
+    with contextlib.ExitStack() as stack:
+        import pytest
+        from h200 import describe_h200, import_flag_gems
+        from triton_on_cpu import triton_on_cpu
+
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        without_gpu = smoke and not torch.cuda.is_available()
+        if without_gpu:
+            stack.enter_context(triton_on_cpu())
+            describe_h200(patch)
+        yield import_flag_gems(patch, without_gpu)
+
+
+def _system(mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if mode == "eager":
+        return function
+    if mode.startswith("trident"):
+        import trident
+
+        return trident.optimize(function, graphs=False if mode == "trident-stream" else "auto")
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=True)
+
+
+def _check(mode: str, got: torch.Tensor, wanted: torch.Tensor) -> None:
+    if mode.startswith("trident"):
+        same = torch.equal(got.view(torch.uint8), wanted.view(torch.uint8))
+    else:
+        same = torch.allclose(got.float(), wanted.float(), rtol=0.05, atol=0.05, equal_nan=True)
+    if not same:
+        raise AssertionError("wrong result")
+
+
+def measure(package: Any, mode: str, name: str, smoke: bool) -> list[dict[str, Any]]:
+    """One result per size: host, wall and device time, and the number of device operations."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        drawn = torch.randn(shape, device=device, generator=generator)
+        return drawn.to(torch.bfloat16)
+
+    def below(limit: int, *shape: int) -> torch.Tensor:
+        return torch.randint(limit, shape, device=device, generator=generator)
+
+    sizes = SMALL if smoke else FULL
+    calls = [arguments(name, sizes, index, normal, below) for index in range(len(sizes.shapes))]
+    function = wrapper(package, name)
+    run = _system(mode, function)
+    for given in calls:
+        for _ in range(3):  # one that tunes, one that compiles, one that hits
+            _check(mode, run(*given), function(*given))
+    stance: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if mode == "skip-guards":
+        stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+    found = []
+    with stance:
+        for index, given in enumerate(calls):
+
+            def call(given: tuple[Any, ...] = given) -> Any:
+                return run(*given)
+
+            times = common.measure(call, *((2, 1) if smoke else (60, 15)))
+            work, count = common.device_work(call) if device == "cuda" else (None, None)
+            found.append(
+                dict(
+                    operator=name,
+                    size=index,
+                    mode=mode,
+                    host_us=times.host_us,
+                    wall_us=times.wall_us,
+                    device_us=work,
+                    operations=count,
+                )
+            )
+    if mode.startswith("trident"):
+        found[-1]["stats"] = run.stats()  # type: ignore[attr-defined]
+    return found
+
+
+@torch.no_grad()
+def worker(mode: str, smoke: bool) -> None:
+    """Reads operators, a line each, and answers with their results and an empty line."""
+    torch._dynamo.config.recompile_limit = 100
+    with _flag_gems(smoke) as package:
+        for line in sys.stdin:
+            name = line.strip()
+            try:
+                for result in measure(package, mode, name, smoke):
+                    common.emit(**result)
+            except Exception as error:  # a system that cannot run an operator is a result, too
+                text = f"{type(error).__name__}: {error}"
+                common.emit(operator=name, mode=mode, error=text[:300])
+            common.emit()
+
+
+class Worker:
+    """The parent's end of one system's process; started when needed, and again after a crash."""
+
+    def __init__(self, mode: str, smoke: bool, timeout: float) -> None:
+        self.mode = mode
+        self._command = [sys.executable, __file__, "--worker", mode, *(["--smoke"] * smoke)]
+        self._timeout = timeout
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.Queue[str | None] = queue.Queue()
+
+    def ask(self, operator: str) -> list[dict[str, Any]]:
+        """What the system measures of an operator; a result with the key ``error`` if it fails."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None and self._process.stdin is not None
+        results: list[dict[str, Any]] = []
+        try:
+            self._process.stdin.write(operator + "\n")
+            self._process.stdin.flush()
+            while (line := self._lines.get(timeout=self._timeout)) is not None:
+                if not line.startswith(common.RESULT_MARK):
+                    continue
+                result = json.loads(line.removeprefix(common.RESULT_MARK))
+                if not result:
+                    return results
+                results.append(result)
+            why = f"exit status {self._process.wait()}"
+        except queue.Empty:
+            why = f"no result within {self._timeout:.0f} s"
+        except BrokenPipeError:
+            why = f"exit status {self._process.wait()}"
+        self.stop()
+        return [dict(operator=operator, mode=self.mode, error=why)]
+
+    def _start(self) -> None:
+        pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        process = self._process = subprocess.Popen(self._command, env=environment, **pipes)
+        lines = self._lines = queue.Queue()
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.put(line)
+            lines.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the process, if there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _row(title: str, modes: Sequence[str], found: dict[str, dict[str, Any]]) -> str:
+    cells = [title.ljust(22)]
+    for key in ("host_us", "wall_us", "device_us"):
+        for mode in modes:
+            value = found.get(mode, {}).get(key)
+            cells.append("-".rjust(9) if value is None else f"{value:9.1f}")
+    return " ".join(cells)
+
+
+def _title(name: str, sizes: Sizes, index: int) -> str:
+    if name in ("embedding", "mm", "addmm", "bmm"):
+        return f"{name} {sizes.rows[index]} rows"
+    return f"{name} {'x'.join(map(str, sizes.shapes[index]))}"
+
+
+def summary(results: list[dict[str, Any]], mode: str) -> list[str]:
+    """How often a system beats the eager wrapper, in the geometric mean of an operator's sizes."""
+    times = {(r["mode"], r["operator"], r["size"]): r for r in results if "error" not in r}
+    lines = []
+    for key, what in (("host_us", "host time"), ("wall_us", "end to end"), ("device_us", "device")):
+        ratios: dict[str, list[float]] = {}
+        for (found, operator, size), result in times.items():
+            eager = times.get(("eager", operator, size))
+            if found == mode and eager and eager.get(key) and result.get(key):
+                ratios.setdefault(operator, []).append(eager[key] / result[key])
+        means = {name: statistics.geometric_mean(each) for name, each in ratios.items()}
+        if means:
+            faster = sum(mean > 1 for mean in means.values())
+            overall = statistics.geometric_mean(means.values())
+            lines.append(
+                f"{LABELS[mode]} against the eager wrapper, {what}: faster on {faster} of "
+                f"{len(means)} operators, {overall:.2f}x in the geometric mean"
+            )
+    return lines
+
+
+def _print_header(modes: Sequence[str]) -> None:
+    print("\nHost time, wall time, device time of a call, us\n")
+    group = " ".join(LABELS.get(mode, mode)[:9].rjust(9) for mode in modes)
+    print(" ".join(["operator".ljust(22), *[group] * 3]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--modes", help=f"comma list of {', '.join(MODES)}")
+    parser.add_argument(
+        "--operators", default=",".join(OPERATORS), help="comma list (default: all)"
+    )
+    parser.add_argument("--smoke", action="store_true", help="small and quick, GPU or not")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds per operator and system"
+    )
+    parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
+    parser.add_argument("--worker", metavar="MODE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    here = torch.cuda.is_available()
+    default = DEFAULT_MODES if here else ("eager", "trident")
+    modes = common.chosen(options.modes or ",".join(default), MODES, "mode")
+    operators = common.chosen(options.operators, OPERATORS, "operator")
+    if not options.smoke:
+        common.require_gpu()
+    if options.worker:
+        worker(options.worker, options.smoke)
+        return 0
+
+    facts = common.machine() if here else {"gpu": "none: a smoke run"}
+    print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    sizes = SMALL if options.smoke else FULL
+    results: list[dict[str, Any]] = []
+    workers = {mode: Worker(mode, options.smoke, options.timeout) for mode in modes}
+    with tempfile.TemporaryDirectory() as caches:
+        os.environ["FLAGGEMS_CACHE_DIR"] = caches
+        try:
+            _print_header(modes)
+            for name in operators:
+                found = {mode: each.ask(name) for mode, each in workers.items()}
+                results += [result for each in found.values() for result in each]
+                for index in range(len(sizes.shapes)):
+                    by_mode = {
+                        mode: result
+                        for mode, each in found.items()
+                        for result in each
+                        if result.get("size") == index
+                    }
+                    print(_row(_title(name, sizes, index), modes, by_mode), flush=True)
+                for each in found.values():
+                    for result in each:
+                        if "error" in result:
+                            print(f"  {name}, {result['mode']}: {result['error']}", flush=True)
+                # A run that is stopped early keeps what it has measured.
+                common.write_json(options.output, facts, results)
+        finally:
+            for each in workers.values():
+                each.stop()
+    if options.output:
+        print(f"Written: {options.output}")
+    print()
+    for mode in modes:
+        if mode != "eager" and "eager" in modes:
+            print("\n".join(summary(results, mode)))
+    ours = [r for r in results if "error" in r and r["mode"] not in ("default", "skip-guards")]
+    return 1 if ours else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
