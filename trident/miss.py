@@ -18,7 +18,6 @@ from torch._subclasses.fake_tensor import (
 from trident import _C
 from trident.capture.places import place_of
 from trident.capture.reads import ReadSet
-from trident.capture.symbols import SymbolicWords, all_soft_words, differing_words
 from trident.errors import (
     BuildError,
     NotPreparedError,
@@ -31,15 +30,13 @@ from trident.graphs import (
     HITS_BEFORE_CAPTURE,
     capture_graph,
 )
+from trident.history import CallHistory
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
 from trident.options import Options
 from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 
 logger = logging.getLogger("trident")
-
-# How often leaving the same sizes open is tried in vain.
-_MAX_FAILURES = 2
 
 # How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
 _MAX_WAITS = 16
@@ -80,8 +77,7 @@ class Optimizer:
             )
             _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
-        # How often sizes could not be left open, by number and positions of the words.
-        self._fixed: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._history = CallHistory()
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._warned: dict[tuple[str, str | None], None] = {}
@@ -187,6 +183,7 @@ class Optimizer:
                 evicted = compile_call(
                     self.scm, self.name, self.function, args, kwargs, facts, record
                 )
+                self._history.remember(facts, None)
         except Exception as problem:
             logger.info("%s: not captured", self.name, exc_info=True)
             return problem
@@ -207,44 +204,24 @@ class Optimizer:
 
         Returns what `compile_call` returns, or `_NOT_COMPILED`.
         """
-        for symbolic in self._symbolic_words(facts):
-            kind = (len(facts.words), symbolic.positions)
-            if self._fixed.get(kind, 0) >= _MAX_FAILURES:
-                continue
+        dynamic = self.options["dynamic"]
+        if dynamic is False:
+            return _NOT_COMPILED
+        for symbolic in self._history.candidates(facts, every=dynamic is True):
             try:
-                return compile_call(
+                evicted = compile_call(
                     self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
                 )
             except NotReadyError:
                 raise
             except Exception as problem:
                 # What is in the way may be no more than the size's not being a number.
-                self._fixed[kind] = self._fixed.get(kind, 0) + 1
+                self._history.note_failure(facts, symbolic)
                 logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
+            else:
+                self._history.remember(facts, symbolic)
+                return evicted
         return _NOT_COMPILED
-
-    def _symbolic_words(self, facts: _C.Facts) -> list[SymbolicWords]:
-        """The words of a call to leave open, best first: all, or the fewest that differ.
-
-        The latter are those that make the call like an earlier one whose sizes had to be fixed.
-        """
-        if self.options["dynamic"] is not True:
-            return []
-        differing = [
-            differing_words(facts, record.words)
-            for record in self.records
-            if record.words is not None
-        ]
-        fewest = min(
-            (each for each in differing if each is not None),
-            key=lambda each: len(each.words),
-            default=None,
-        )
-        found: dict[tuple[int, ...], SymbolicWords] = {}
-        for each in (all_soft_words(facts), fewest):
-            if each is not None:
-                found.setdefault(each.positions, each)
-        return list(found.values())
 
     def _remember_unsupported(
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord

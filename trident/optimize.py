@@ -34,10 +34,12 @@ def optimize(
 
     Args:
         target: an `nn.Module` or a function.
-        dynamic: which sizes of arguments a specialization leaves open. True: sizes, strides and int
-            arguments that are neither 0 nor 1, from the first call on; where the call's code does
-            not allow that, those in which a call was seen to differ from an earlier one. ``"auto"``
-            and False: none, so that every distinct shape gets a specialization of its own.
+        dynamic: which sizes of arguments a specialization leaves open. ``"auto"``: none for the
+            first call of a kind; where later ones differ from it in sizes, strides or int arguments
+            alone, those become symbols, and one specialization serves all values of them that take
+            the same way through the code. True: sizes, strides and int arguments that are neither 0
+            nor 1, from the first call on; where the code does not allow that, as with ``"auto"``.
+            False: none, so that every distinct shape gets a specialization of its own.
         graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
             graph, which later calls replay if their large and written inputs lie at the same
             addresses (small inputs are copied; outputs are always fresh); True: the same after

@@ -43,7 +43,6 @@ class SpecializationRecord:
         reason: why the call is not supported; None for a compiled one.
         where: the user's line for the reason.
         source: path of the loaded library; its C++ text lies beside it.
-        words: the call's words, of a compiled specialization in which every size is fixed.
         symbols: what varies between the calls that the specialization serves; empty for none.
         guards: what must hold of the symbols.
         operators: operator calls per run.
@@ -65,7 +64,6 @@ class SpecializationRecord:
     source: str = ""
     operators: int = 0
     arena_bytes: int = 0
-    words: list[int] | None = None
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
     argument_inputs: frozenset[int] = frozenset()
@@ -134,7 +132,6 @@ def compile_call(
     library = build(generated.source, name)
     program = _C.Program.load(str(library), kernels)
     positions: tuple[int, ...] = ()
-    record.words = facts.words if symbolic is None else None
     if symbolic is not None:
         positions = symbolic.positions
         if not program.guard([symbolic.values[position] for position in positions]):

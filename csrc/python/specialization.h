@@ -54,6 +54,8 @@ class Specialization : public scm::Entry {
     if (!symbolic.empty() && !program->guard(symbols(words).data())) return false;
     return reads.unchanged();
   }
+  // A size that was never met again needs no specialization of its own beside one for all sizes.
+  bool replaceable() const override { return program != nullptr && hits == 0; }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return, and released while the program runs.

@@ -41,23 +41,46 @@ Entry* GuardTable::find(Words words) {
 
 std::shared_ptr<Entry> GuardTable::insert(Words words, const Mask& mask,
                                           std::shared_ptr<Entry> entry) {
+  std::vector<Group>& groups = groups_[words.size()];
+  const Words own = fixed_words(mask, words);
+  const std::vector<uint64_t> fixed(own.begin(), own.end());
+  if (!mask.symbolic.empty()) drop_replaceable(groups, mask, fixed, *entry);
   std::shared_ptr<Entry> evicted;
   if (size_ >= capacity_) evict_oldest(&evicted);
-  std::vector<Group>& groups = groups_[words.size()];
   auto group = std::find_if(groups.begin(), groups.end(),
                             [&](const Group& other) { return other.mask == mask; });
   if (group == groups.end()) {
-    groups.push_back(Group{mask, {}});
-    group = groups.end() - 1;
+    const auto place = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
+      return other.mask.symbolic.size() > mask.symbolic.size();
+    });
+    group = groups.insert(place, Group{mask, {}});
   }
-  const Words fixed = fixed_words(mask, words);
   entry->last_use_ = ++clock_;
   // Newest first: where an older entry no longer accepts (its recorded state is gone), the newer
   // one is met without trying the old one.
   std::vector<Slot>& bucket = group->slots[hash_(fixed)];
-  bucket.insert(bucket.begin(), Slot{{fixed.begin(), fixed.end()}, std::move(entry)});
+  bucket.insert(bucket.begin(), Slot{fixed, std::move(entry)});
   ++size_;
   return evicted;
+}
+
+void GuardTable::drop_replaceable(std::vector<Group>& groups, const Mask& mask, Words fixed,
+                                  Entry& entry) {
+  // Only entries without symbolic words hold all that the new one's guard asks for.
+  for (Group& group : groups) {
+    if (!group.mask.symbolic.empty()) continue;
+    for (auto& [key, bucket] : group.slots) {
+      const auto served = [&](const Slot& slot) {
+        if (!slot.entry->replaceable() || !slot.entry->accepts(slot.fixed) ||
+            !entry.accepts(slot.fixed)) {
+          return false;
+        }
+        const Words same = fixed_words(mask, slot.fixed);
+        return std::equal(same.begin(), same.end(), fixed.begin(), fixed.end());
+      };
+      size_ -= std::erase_if(bucket, served);
+    }
+  }
 }
 
 void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {

@@ -25,6 +25,8 @@ class Entry : public std::enable_shared_from_this<Entry> {
   virtual ~Entry() = default;
   // Decides what hashed facts cannot: relations between symbolic words, and recorded state.
   virtual bool accepts(Words words) { return true; }
+  // Whether the entry may go as soon as another one serves its calls, too.
+  virtual bool replaceable() const { return false; }
 
   uint64_t hits = 0;
 
@@ -45,11 +47,13 @@ class GuardTable {
  public:
   explicit GuardTable(size_t capacity, HashFunction hash = hash_words);
 
-  // The entry whose fixed words equal these and that accepts them, or nullptr.
+  // The entry whose fixed words equal these and that accepts them, or nullptr. Of several the one
+  // that leaves the fewest words open: what is known of a call is what makes it fast.
   Entry* find(Words words);
 
-  // Publishes an entry for these facts. Where the table is full, the entry that was used longest
-  // ago is removed first and returned, so that the caller can report it.
+  // Publishes an entry for these facts; replaceable entries that it serves as well are dropped.
+  // Where the table is full, the entry that was used longest ago is removed first and returned, so
+  // that the caller can report it.
   std::shared_ptr<Entry> insert(Words words, const Mask& mask, std::shared_ptr<Entry> entry);
 
   void clear();
@@ -69,13 +73,15 @@ class GuardTable {
   };
 
   Words fixed_words(const Mask& mask, Words words);
+  void drop_replaceable(std::vector<Group>& groups, const Mask& mask, Words fixed, Entry& entry);
   void evict_oldest(std::shared_ptr<Entry>* evicted);
 
   size_t capacity_;
   HashFunction hash_;
   size_t size_ = 0;
   uint64_t clock_ = 0;
-  std::unordered_map<size_t, std::vector<Group>> groups_;  // by number of words
+  // By number of words; those with the fewest symbolic words first.
+  std::unordered_map<size_t, std::vector<Group>> groups_;
   std::vector<uint64_t> scratch_;
 };
 

@@ -77,6 +77,46 @@ TEST(GuardTable, FindsOnlyEqualFacts) {
   EXPECT_EQ(found(table, {}), -1);
 }
 
+TEST(GuardTable, TheEntryWithTheFewestSymbolicWordsGoesFirst) {
+  GuardTable table(8);
+  put(table, {1, 2, 3}, 1, {1, 2});
+  put(table, {1, 2, 3}, 2, {1});
+  put(table, {1, 2, 3}, 3);
+  EXPECT_EQ(found(table, {1, 2, 3}), 3);
+  EXPECT_EQ(found(table, {1, 5, 3}), 2);
+  EXPECT_EQ(found(table, {1, 5, 4}), 1);
+}
+
+struct Replaceable : Named {
+  using Named::Named;
+  bool accepts(Words) override { return accepting; }
+  bool replaceable() const override { return hits == 0; }
+  bool accepting = true;
+};
+
+TEST(GuardTable, DropsWhatANewEntryServesAsWell) {
+  GuardTable table(8);
+  const auto add = [&](const Facts& facts, int name) {
+    auto entry = std::make_shared<Replaceable>(name);
+    table.insert(facts, Mask{facts.size(), {}}, entry);
+    return entry;
+  };
+  add({1, 2, 3}, 1);
+  add({1, 3, 3}, 2)->hits = 1;           // has proved useful
+  add({7, 2, 3}, 3);                     // differs in a fixed word
+  add({1, 60, 3}, 4);                    // is beyond the new entry's limit
+  add({1, 4, 3}, 5)->accepting = false;  // the state it was made for is gone for now
+  put(table, {1, 5, 3}, 6);              // is not replaceable
+  EXPECT_EQ(table.insert(Facts{1, 9, 3}, Mask{3, {1}}, std::make_shared<Limited>(7, 1, 50)),
+            nullptr);
+  EXPECT_EQ(table.size(), 6u);
+  EXPECT_EQ(found(table, {1, 2, 3}), 7);
+  EXPECT_EQ(found(table, {1, 3, 3}), 2);
+  EXPECT_EQ(found(table, {7, 2, 3}), 3);
+  EXPECT_EQ(found(table, {1, 60, 3}), 4);
+  EXPECT_EQ(found(table, {1, 5, 3}), 6);
+}
+
 TEST(GuardTable, EmptyFactsAreFactsToo) {
   GuardTable table(8);
   EXPECT_EQ(found(table, {}), -1);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -59,3 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device() -> torch.device:
     """Where kernels run here: the GPU if there is one, else the CPU, by Triton's interpreter."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture
+def no_fallback() -> Any:
+    """Without gradients, and every warning of a fallback or an eviction is a failure."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield

@@ -9,6 +9,7 @@ that is not checked at each call.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,13 +36,13 @@ class SymbolicWords:
     Attributes:
         words: ``(position, kind, index, axis)`` of each, by position; see ``Facts.soft_words``.
         values: the words of this call, signed.
-        other: the words of an earlier call from which this one differs in ``words`` alone, or the
-            words of this call where there is none.
+        others: the words of earlier calls of the same kind, signed; they show which words are equal
+            by chance only.
     """
 
     words: tuple[SoftWord, ...]
     values: Sequence[int]
-    other: Sequence[int]
+    others: tuple[Sequence[int], ...]
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -51,29 +52,6 @@ class SymbolicWords:
 def signed(words: Sequence[int]) -> list[int]:
     """64-bit words as the signed numbers they hold."""
     return [word - 2**64 if word >= 2**63 else word for word in words]
-
-
-def differing_words(facts: _C.Facts, other: Sequence[int]) -> SymbolicWords | None:
-    """The words in which a call differs from an earlier one, if a specialization can leave them
-    open: sizes, strides and ints that are neither 0 nor 1 now."""
-    words = facts.words
-    if len(words) != len(other):
-        return None
-    differing = {i for i, (mine, its) in enumerate(zip(words, other, strict=True)) if mine != its}
-    soft = [word for word in facts.soft_words if word[0] in differing]
-    if not differing or len(soft) != len(differing):
-        return None
-    if any(words[word[0]] in (0, 1) for word in soft):
-        return None
-    return SymbolicWords(tuple(sorted(soft)), signed(words), signed(other))
-
-
-def all_soft_words(facts: _C.Facts) -> SymbolicWords | None:
-    """Every size, stride and int of the arguments that is neither 0 nor 1."""
-    words = facts.words
-    soft = tuple(sorted(word for word in facts.soft_words if words[word[0]] not in (0, 1)))
-    values = signed(words)
-    return SymbolicWords(soft, values, values) if soft else None
 
 
 class Symbols:
@@ -96,7 +74,7 @@ class Symbols:
             (kind, index, axis): number
             for number, (_, kind, index, axis) in enumerate(symbolic.words)
         }
-        self._shared: dict[tuple[int, int], Any] = {}  # by the values in both calls
+        self._shared: dict[tuple[int, ...], Any] = {}  # by the values in all calls
         self._names: dict[sympy.Symbol, sympy.Symbol] = {}  # ShapeEnv's -> the program's
         self._divisors: set[sympy.Expr] = set()  # of expressions; have to be positive
         self._meaning: dict[int, Any] = {}  # number of a symbolic word -> what it stands for
@@ -160,10 +138,10 @@ class Symbols:
             if other != index and candidate.untyped_storage().data_ptr() == memory:
                 raise UnsupportedError("an argument that varies in size shares memory with another")
 
-    def _values(self, kind: int, index: int, axis: int) -> tuple[int, int]:
-        """What a word is in both calls."""
+    def _values(self, kind: int, index: int, axis: int) -> tuple[int, ...]:
+        """What a word is in this call and in the earlier ones."""
         position = self._starts[kind, index, axis]
-        return self._symbolic.values[position], self._symbolic.other[position]
+        return tuple(each[position] for each in (self._symbolic.values, *self._symbolic.others))
 
     def _word(self, kind: int, index: int, axis: int, value: int) -> Any:
         """A size or stride: a number, or a SymInt where it is symbolic."""
@@ -189,15 +167,15 @@ class Symbols:
             if number is None:
                 strides[axis] = tensor.stride(axis)
                 continue
-            mine, its = self._values(_STRIDE, index, axis)
+            mine = self._values(_STRIDE, index, axis)
             for inner in strides:
-                size, other_size = self._values(_SIZE, index, inner)
-                stride, other_stride = self._values(_STRIDE, index, inner)
-                if size * stride == mine and other_size * other_stride == its:
+                inner_sizes = self._values(_SIZE, index, inner)
+                inner_strides = self._values(_STRIDE, index, inner)
+                if mine == tuple(map(operator.mul, inner_sizes, inner_strides)):
                     strides[axis] = self._meaning[number] = sizes[inner] * strides[inner]
                     break
             else:
-                strides[axis] = self._word(_STRIDE, index, axis, mine)
+                strides[axis] = self._word(_STRIDE, index, axis, mine[0])
         return [strides[axis] for axis in range(tensor.dim())]
 
     def expression(self, value: Any) -> Size:

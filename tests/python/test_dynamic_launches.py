@@ -1,0 +1,83 @@
+"""Launches whose sizes, grids, addresses and integers vary between calls."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from dynamic_helpers import specializations
+
+from trident import optimize
+
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
+
+@triton.jit
+def add_one(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
+def scale_rows(x, o, stride, n, factor, B: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, B)
+    value = tl.load(x + row * stride + i, mask=i < n, other=0.0)
+    tl.store(o + row * stride + i, value * factor, mask=i < n)
+
+
+def launch_add_one(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    add_one[(triton.cdiv(x.numel(), 16),)](x, out, x.numel(), B=16)
+    return out * 2
+
+
+def test_launches_with_symbolic_size_and_grid(device: torch.device) -> None:
+    optimized = optimize(launch_add_one)
+    for n in [5, 7, *range(2, 201, 9), 16, 32, 160, 1, 200]:
+        x = torch.arange(float(n), device=device)
+        torch.testing.assert_close(optimized(x), (x + 1) * 2, rtol=0, atol=0)
+    # First length, the rest, multiples of 16, and 1.
+    assert specializations(optimized) <= 4
+
+
+def test_launch_with_block_size_chosen_from_a_symbolic_width(device: torch.device) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        block = triton.next_power_of_2(x.shape[1])
+        scale_rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 0.5, B=block)
+        return out
+
+    optimized = optimize(function)
+    for n, m in [(3, 5), (4, 5), (5, 7), (6, 8), (7, 6), (2, 9), (3, 16), (9, 30), (2, 31)]:
+        x = torch.randn(n, m, device=device)
+        torch.testing.assert_close(optimized(x), x * 0.5, rtol=0, atol=0)
+
+
+def test_launch_at_a_symbolic_offset(device: torch.device) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        half = x.shape[0] // 2
+        doubled = x * 2
+        out = torch.empty(half, device=x.device)
+        add_one[(triton.cdiv(half, 16),)](doubled[half : 2 * half], out, half, B=16)
+        return out
+
+    optimized = optimize(function)
+    for n in [6, 10, 11, 14, 8, 16, 64, 33, 66, 128, 3]:
+        x = torch.arange(float(n), device=device)
+        half = n // 2
+        torch.testing.assert_close(optimized(x), x[half : 2 * half] * 2 + 1, rtol=0, atol=0)
+
+
+def test_launch_with_symbolic_int_argument(device: torch.device) -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        add_one[lambda meta: (triton.cdiv(n, meta["B"]),)](x, out, n, B=16)
+        return out
+
+    optimized = optimize(function)
+    x = torch.arange(64.0, device=device)
+    for n in [5, 6, 17, 16, 48, 1, 0, 33]:
+        expected = torch.where(x < n, x + 1, torch.zeros_like(x))
+        torch.testing.assert_close(optimized(x, n), expected, rtol=0, atol=0)
