@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from trident import _C
+from trident.capture.gradients import RecordsGradients, may_record
 from trident.capture.places import place_of
 from trident.capture.reads import ReadSet
 from trident.errors import (
@@ -37,6 +38,9 @@ from trident.pipeline import SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 
 logger = logging.getLogger("trident")
+
+# How many calls that may record gradients are captured in vain.
+_MAX_RECORDED = 2
 
 # How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
 _MAX_WAITS = 16
@@ -80,6 +84,7 @@ class Optimizer:
         self._history = CallHistory()
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
+        self._recorded_gradients = 0
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
 
@@ -175,9 +180,10 @@ class Optimizer:
         """Compiles and publishes a call; returns why it could not be compiled."""
         if facts.unsupported is not None:
             return UnsupportedError(f"the call involves {facts.unsupported}")
+        if self._recorded_gradients >= _MAX_RECORDED and may_record(facts.tensors):
+            return RecordsGradients()
         _thread.capturing = True
         try:
-            self._check_gradients(facts)
             evicted = self._compile_varying(args, kwargs, facts, record)
             if evicted is _NOT_COMPILED:
                 evicted = compile_call(
@@ -185,6 +191,7 @@ class Optimizer:
                 )
                 self._history.remember(facts, None)
         except Exception as problem:
+            self._recorded_gradients += isinstance(problem, RecordsGradients)
             logger.info("%s: not captured", self.name, exc_info=True)
             return problem
         finally:
@@ -212,7 +219,7 @@ class Optimizer:
                 evicted = compile_call(
                     self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
                 )
-            except NotReadyError:
+            except (NotReadyError, RecordsGradients):
                 raise
             except Exception as problem:
                 # What is in the way may be no more than the size's not being a number.
@@ -245,13 +252,6 @@ class Optimizer:
         kind = (problem.reason, hash(tuple(facts.words)))
         self._waited[kind] += 1
         return self._waited[kind] <= _MAX_WAITS
-
-    def _check_gradients(self, facts: _C.Facts) -> None:
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in facts.tensors):
-            raise UnsupportedError(
-                "the call records gradients (grad mode is on and a tensor requires grad); "
-                "call it under torch.no_grad() or torch.inference_mode()"
-            )
 
     def _fall_back(
         self,

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
@@ -70,6 +71,10 @@ const char* environment_unsupported() {
   if (local.included_.has(c10::DispatchKey::Tracer)) return "torch.jit.trace is active";
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) {
     return "forward-mode differentiation is active";
+  }
+  if (c10::GradMode::is_enabled() && !at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) {
+    return "hooks for saved tensors are active (torch.autograd.graph.saved_tensors_hooks, or "
+           "torch.utils.checkpoint around the call)";
   }
   return nullptr;
 }

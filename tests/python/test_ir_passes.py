@@ -92,8 +92,23 @@ def test_view_chain_leads_to_its_source() -> None:
 
 
 @pytest.mark.parametrize("change", [torch.Tensor.t_, lambda x: x.unsqueeze_(0)])
-def test_change_of_shape_in_place_is_refused(change: Any) -> None:
+def test_temporary_of_changed_shape_is_a_view(change: Any) -> None:
     program = program_of(lambda x: change(x + 1) * 2, torch.ones(2, 3))
+    storages.run(program)
+    (changed,) = program.operations[1].outputs()
+    assert changed.source is not None and not changed.tracked_view
+    assert not program.reshaped
+
+
+def test_input_of_changed_shape_is_still_the_input() -> None:
+    program = program_of(lambda x: x.t_() * 2, torch.ones(2, 3))
+    storages.run(program)
+    (changed,) = program.operations[0].outputs()
+    assert changed.input_index == 0 and program.reshaped == {program.inputs[0]}
+
+
+def test_view_of_input_that_moves_is_refused() -> None:
+    program = program_of(lambda x: x.as_strided_((2,), (1,), 1) * 2, torch.ones(2, 3))
     with pytest.raises(UnsupportedError, match="in place"):
         storages.run(program)
 

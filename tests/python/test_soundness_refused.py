@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import pathlib
 import random
 import sys
+import threading
 import time
 import uuid
 import warnings
@@ -153,12 +155,40 @@ def asks_globals(x: torch.Tensor) -> torch.Tensor:
     return x + len(globals()["__name__"])
 
 
+def asks_for_file(x: torch.Tensor) -> torch.Tensor:
+    return x + os.path.exists("nowhere") + pathlib.Path("nowhere").exists() + len(os.getcwd())
+
+
+def asks_for_frame(x: torch.Tensor) -> torch.Tensor:
+    return x + sys._getframe().f_lineno
+
+
+def asks_hash(x: torch.Tensor) -> torch.Tensor:
+    return x + (hash(x) == hash(None))
+
+
+def starts_thread(x: torch.Tensor) -> torch.Tensor:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(1))
+    thread.start()
+    thread.join()
+    return x + len(found)
+
+
+def records_event(x: torch.Tensor) -> torch.Tensor:
+    if torch.cuda.is_available():
+        torch.cuda.Event().record()
+    else:
+        print(end="")
+    return x + 1
+
+
 FUNCTIONS: list[Callable[[Any], Any]] = [
     *(prints, writes, logs, warns, reads_clock, reads_date, seeds, forks),
     *(asks_item, asks_truth, asks_number, asks_list, asks_numpy, asks_text, asks_nonzero),
     *(asks_unique, asks_offset, asks_version, asks_base, asks_storage),
     *(asks_address, asks_grad, asks_identity, swaps_data, wants_grad, makes_parameter),
-    asks_globals,
+    *(asks_globals, asks_for_file, asks_for_frame, asks_hash, starts_thread, records_event),
 ]
 
 
@@ -276,3 +306,50 @@ def test_code_that_catches_what_a_trace_raises() -> None:
 
 
 COUNTS: dict[str, int] = {}
+
+
+def test_what_a_call_leaves_changed_is_changed_once() -> None:
+    """Settings of the process: the trace of a call that changes them must not count."""
+
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        os.environ["TRIDENT_TEST"] = str(int(os.environ.get("TRIDENT_TEST", "0")) + 1)
+        return x + int(os.environ["TRIDENT_TEST"])
+
+    def turns_gradients_off(x: torch.Tensor) -> torch.Tensor:
+        torch.set_grad_enabled(False)
+        return x + 1
+
+    def toggles(x: torch.Tensor) -> torch.Tensor:
+        torch.use_deterministic_algorithms(not torch.are_deterministic_algorithms_enabled())
+        torch.set_default_dtype(torch.float64)
+        return x + torch.ones(1).to(x.dtype)
+
+    def leaves_as_it_was(x: torch.Tensor) -> torch.Tensor:
+        with torch.backends.mkldnn.flags(enabled=False), torch.no_grad():
+            return x + 1
+
+    settings = (
+        torch.is_grad_enabled,
+        torch.are_deterministic_algorithms_enabled,
+        torch.get_default_dtype,
+        lambda: os.environ.get("TRIDENT_TEST"),
+    )
+    # With gradients off already, turning them off changes nothing.
+    hitting = {counts: 0, turns_gradients_off: 1, toggles: 0, leaves_as_it_was: 2}
+    for function in hitting:
+        seen = []
+        for arm in (trident.optimize(function), function):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    results = [describe(arm(torch.ones(2))) for _ in range(3)]
+                seen.append((results, [get() for get in settings]))
+                if arm is not function:
+                    hits = arm.stats()["hits"]
+            finally:
+                torch.set_grad_enabled(True)
+                torch.use_deterministic_algorithms(False)
+                torch.set_default_dtype(torch.float32)
+                os.environ.pop("TRIDENT_TEST", None)
+        assert seen[0] == seen[1], function.__name__
+        assert hits == hitting[function], function.__name__

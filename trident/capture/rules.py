@@ -1,19 +1,64 @@
-"""Calls whose effect or result a trace would freeze."""
+"""Calls whose effect or result a trace would freeze: what the native recorder refuses."""
 
 from __future__ import annotations
 
 import builtins
 import datetime
+import importlib
+import inspect
 import io
 import logging
-import os
+import pathlib
 import random
-import time
+import threading
+import types
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
-import numpy
 import torch
+
+_OUTPUT = "the call prints, logs or reads: {} has an effect outside of its tensors"
+_CLOCK = (
+    "the call asks for the time or a random number of Python: {} gives another result each time"
+)
+_INSIDE = "the call asks for what a trace cannot replay: {}"
+_SYSTEM = "the call deals with files, processes or the system: {}"
+
+# Modules written in C whose functions ask for, or change, what is no fact of a call. The names are
+# those that may be called: their results follow from their arguments.
+_NATIVE_MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "posix": (_SYSTEM, ("fspath", "cpu_count", "strerror")),
+    "time": (_CLOCK, ("get_clock_info", "gmtime", "mktime", "strptime")),
+    "sys": (_INSIDE, ("intern", "exc_info", "exception", "is_finalizing", "getdefaultencoding")),
+    "gc": (_INSIDE, ()),
+    "atexit": (_INSIDE, ()),
+    "_thread": (_INSIDE, ("allocate_lock", "RLock")),
+    "_signal": (_SYSTEM, ()),
+    "_socket": (_SYSTEM, ("htonl", "htons", "ntohl", "ntohs", "inet_aton", "inet_ntoa")),
+    "_posixsubprocess": (_SYSTEM, ()),
+    "select": (_SYSTEM, ()),
+    "fcntl": (_SYSTEM, ()),
+    "resource": (_SYSTEM, ()),
+    "pwd": (_SYSTEM, ()),
+    "grp": (_SYSTEM, ()),
+    "syslog": (_OUTPUT, ()),
+    "faulthandler": (_INSIDE, ()),
+}
+
+# Their Python counterparts. Functions that only work on text may be called.
+_PYTHON_MODULES: dict[str, tuple[str, ...]] = {
+    "os": ("fsencode", "fsdecode", "fspath", "getenv", "getenvb"),
+    "genericpath": ("commonprefix", "_splitext", "_check_arg_types"),
+    "glob": ("escape", "has_magic"),
+    "shutil": (),
+    "subprocess": ("list2cmdline",),
+    "tempfile": (),
+    "socket": (),
+    "uuid": ("uuid3", "uuid5"),
+    "secrets": (),
+}
+_PATH_FUNCTIONS = ("lexists", "ismount", "realpath", "abspath", "relpath", "expanduser")
 
 
 def call_rules() -> dict[Any, Any]:
@@ -27,56 +72,80 @@ def call_rules() -> dict[Any, Any]:
 
 
 def _make_rules() -> dict[Any, Any]:
-    output = "the call prints, logs or reads: {} has an effect outside of its tensors"
-    clock = (
-        "the call asks for the time or a random number of Python: {} gives another result each time"
-    )
-    inside = "the call asks for what a trace cannot replay: {}"
-    rules: dict[Any, Any] = {
-        getattr(builtins, name): output.format(name) for name in ("print", "open", "input")
-    }
-    rules[warnings.warn] = output.format("warnings.warn")
-    rules[logging.Logger._log] = output.format("logging")
-    rules[io.TextIOWrapper.write] = output.format("write")
-    for name in ("id", "globals"):
-        rules[getattr(builtins, name)] = inside.format(name)
-    for name in ("time", "perf_counter", "monotonic", "sleep", "process_time", "thread_time"):
-        rules[getattr(time, name)] = clock.format(f"time.{name}")
-    for name in ("time_ns", "perf_counter_ns", "monotonic_ns", "process_time_ns", "localtime"):
-        rules[getattr(time, name)] = clock.format(f"time.{name}")
+    rules: dict[Any, Any] = {}
+    for function, label, reason in (*_native_functions(), *_python_functions()):
+        rules[function] = reason.format(label)
+    for name in ("print", "open", "input"):
+        rules[getattr(builtins, name)] = _OUTPUT.format(name)
+    rules[warnings.warn] = _OUTPUT.format("warnings.warn")
+    rules[logging.Logger._log] = _OUTPUT.format("logging")
+    rules[io.TextIOWrapper.write] = _OUTPUT.format("write")
+    for name in ("id", "hash", "globals"):
+        rules[getattr(builtins, name)] = _INSIDE.format(name)
     for cls, name in (
         (datetime.datetime, "now"),
         (datetime.datetime, "utcnow"),
         (datetime.date, "today"),
     ):
-        rules[getattr(cls, name)] = clock.format(f"datetime.{name}")
+        rules[getattr(cls, name)] = _CLOCK.format(f"datetime.{name}")
     for name in ("random", "getrandbits"):
-        rules[getattr(random, name)] = clock.format(f"random.{name}")
-    rules[os.urandom] = (clock.format("os.urandom"),)
-    generator = torch.Generator
+        rules[getattr(random, name)] = _CLOCK.format(f"random.{name}")
+    posix = importlib.import_module("posix")
+    rules[posix.urandom] = (_CLOCK.format("os.urandom"),)
+    start_thread = importlib.import_module("_thread").start_new_thread
+    rules[start_thread] = (_INSIDE.format("a new thread"),)
+    rules.update(_torch_functions())
+    return rules
+
+
+def _native_functions() -> Iterator[tuple[Any, str, str]]:
+    for name, (reason, allowed) in _NATIVE_MODULES.items():
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue  # not on this system
+        for attribute, value in vars(module).items():
+            if isinstance(value, types.BuiltinFunctionType) and attribute not in allowed:
+                yield value, f"{name.lstrip('_')}.{attribute}", reason
+
+
+def _python_functions() -> Iterator[tuple[Any, str, str]]:
+    for name, allowed in _PYTHON_MODULES.items():
+        for attribute, value in vars(importlib.import_module(name)).items():
+            if (
+                isinstance(value, types.FunctionType)
+                and value.__module__ == name
+                and attribute not in allowed
+            ):
+                yield value, f"{name}.{attribute}", _SYSTEM
+    posixpath = importlib.import_module("posixpath")
+    for attribute in _PATH_FUNCTIONS:
+        yield getattr(posixpath, attribute), f"os.path.{attribute}", _SYSTEM
+    for attribute, value in vars(pathlib.Path).items():
+        if isinstance(value, types.FunctionType) and not attribute.startswith("__"):
+            yield value, f"pathlib.Path.{attribute}", _SYSTEM
+    for function in (inspect.currentframe, inspect.stack, inspect.trace):
+        yield function, f"inspect.{function.__name__}", _INSIDE
+    yield threading.Thread.start, "Thread.start", _INSIDE
+    yield threading.current_thread, "threading.current_thread", _INSIDE
+
+
+def _torch_functions() -> dict[Any, Any]:
+    """PyTorch's own state that a host program does not touch; whoever asks or changes it."""
+    rules: dict[Any, Any] = {}
     for name in ("manual_seed", "seed", "set_state", "get_state", "initial_seed"):
-        rules[getattr(generator, name)] = (f"the call uses Generator.{name}",)
+        rules[getattr(torch.Generator, name)] = (f"the call uses Generator.{name}",)
+    rules[torch.set_default_device] = ("the call sets the default device",)
+    native: Any = torch._C
+    for cls in (torch.Event, getattr(native, "_CudaEventBase", None)):
+        for name in ("record", "wait", "synchronize", "query", "elapsed_time"):
+            method = getattr(cls, name, None)
+            if method is not None:
+                rules[method] = (f"the call uses an event of a stream (Event.{name})",)
+    switch = getattr(native, "_cuda_setStream", None)
+    if switch is not None:
+        rules[switch] = ("the call switches streams",)
     return rules
 
 
 _RULES = _make_rules()
-
-
-class RandomState:
-    """Python's and NumPy's global generators, as they were before a trace."""
-
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy: Any = numpy.random.get_state(legacy=True)
-
-    def restore(self) -> str | None:
-        """Puts the generators back; returns why the call is not supported if they were used."""
-        reason = None
-        if random.getstate() != self._python:
-            random.setstate(self._python)
-            reason = "the call draws random numbers from Python's random module"
-        now: Any = numpy.random.get_state(legacy=True)
-        if any(not numpy.array_equal(a, b) for a, b in zip(now, self._numpy, strict=True)):
-            numpy.random.set_state(self._numpy)
-            reason = "the call draws random numbers from numpy.random"
-        return reason

@@ -16,12 +16,14 @@ from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
 from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
+from trident.capture.gradients import GradientWatch
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
+from trident.capture.process_state import ProcessState
 from trident.capture.result import Capture, Input
-from trident.capture.rules import RandomState, call_rules
+from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow, user_attributes
 from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
@@ -128,7 +130,6 @@ class TracedCall:
         """
         observer = self._observer = Observer(self._containers)
         rules = {**call_rules(), None: observer.enter}
-        random_state = RandomState()
         with _grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
@@ -137,19 +138,20 @@ class TracedCall:
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
+            process = ProcessState()
             try:
                 with self._disguise() as refused, _no_garbage_collection():
                     outcome = _C.record(lambda: traced(*fakes, *numbers.values()), rules)
             finally:
                 observer.restore()
-                used_random_numbers = random_state.restore()
+                changed = process.restore()
         graph_module, error, executed, refusal = outcome
         if refusal is not None:
             raise UnsupportedError(*refusal)
         if observer.problem is not None:
             raise observer.problem
-        if used_random_numbers is not None:
-            raise UnsupportedError(used_random_numbers)
+        if changed is not None:
+            raise changed
         if refused:
             raise refused[0]
         if error is not None:
@@ -214,7 +216,9 @@ class TracedCall:
             else {}
         )
         self._annotate_nodes()
+        gradients = GradientWatch(fakes)
         with (
+            torch.autograd.set_multithreading_enabled(False),  # only this thread is traced
             _unseen_trace(),
             refuse_hidden_access() as problems,
             route_launches(self._launch) as self._routed,
@@ -241,10 +245,11 @@ class TracedCall:
         for tensor in template.outputs:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError("the call returns a tensor that it did not compute")
-            if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
-                raise UnsupportedError("the call returns a new parameter or records gradients")
+            if isinstance(tensor, torch.nn.Parameter):
+                raise UnsupportedError("the call returns a new parameter")
             if user_attributes(tensor):
                 raise UnsupportedError("the call puts an attribute on a tensor that it returns")
+        gradients.check(template.outputs)
         return template.outputs
 
     def _reads(self, executed: list[Any]) -> list[Any]:

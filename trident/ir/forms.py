@@ -39,6 +39,15 @@ _FILLS: dict[str, int | str] = {
     "aten::scalar_tensor": "s",
 }
 
+# In-place operators that only change sizes and strides.
+_RESTRIDES = frozenset(
+    {
+        *("aten::squeeze_", "aten::squeeze_.dim", "aten::squeeze_.dims", "aten::unsqueeze_"),
+        *("aten::t_", "aten::transpose_", "aten::swapaxes_", "aten::swapdims_"),
+        "aten::as_strided_",
+    }
+)
+
 _COPIES = frozenset({"aten::clone", "aten::_to_copy", "aten::lift_fresh_copy"})
 
 
@@ -69,8 +78,15 @@ def _is_view_schema(qualified: str) -> bool:
     )
 
 
+def is_restride(operation: Operation) -> bool:
+    """Whether the operator changes a tensor's sizes and strides in place and nothing else."""
+    return operation.name in _RESTRIDES
+
+
 def is_pure_view(operation: Operation) -> bool:
     """Whether all that the operator does is to hand out views (or its very argument)."""
+    if is_restride(operation):
+        return all(v is not None and v.input_index is None for v in operation.results)
     return _is_view_schema(operation.name) or (
         bool(operation.results)
         and not operation.schema.mutates

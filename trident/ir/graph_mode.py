@@ -23,6 +23,8 @@ def graph_obstacle(program: Program) -> str | None:
             return f"{operation.name} draws random numbers (at {operation.line})"
         if any(value.device != str(program.device) for value in operation.outputs()):
             return f"{operation.name} computes on another device (at {operation.line})"
+        if any(value.input_index is not None for value in operation.outputs()):
+            return f"{operation.name} changes the shape of an input (at {operation.line})"
     if any(value.device != str(program.device) for value in program.inputs):
         return "an input is on another device"
     storages = [value.resolve().storage for value in program.outputs]

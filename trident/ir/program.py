@@ -66,6 +66,8 @@ class Value:
         producer: the operation that made it, or None for an input.
         same: set by the storage pass: the value that this one is the same tensor object as, because
             an in-place operator returned its argument.
+        object: set by the storage pass: the value whose tensor object this one is from its producer
+            on, with other sizes and strides. Where that is an input, ``input_index`` says so.
         source: set by the storage pass: the value that this one is a view of.
         tracked_view: whether eager records ``source`` as this view's base.
     """
@@ -77,6 +79,7 @@ class Value:
     producer: Operation | None = None
     input_index: int | None = None
     same: Value | None = None
+    object: Value | None = None
     source: Value | None = None
     tracked_view: bool = False
 
@@ -86,6 +89,12 @@ class Value:
         while value.same is not None:
             value = value.same
         return value
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is a tensor of its own, rather than another view of or name for one."""
+        others = (self.same, self.object, self.source, self.input_index)
+        return all(each is None for each in others)
 
     @property
     def on_cpu(self) -> bool:
@@ -151,6 +160,7 @@ class Storage:
         values: in program order; the first owns the memory.
         owner: the operation that makes it, or None for an input's storage.
         escapes: an output reaches it, so the caller keeps it.
+        resized: an operator may replace its memory.
         first, last: positions of the first and last operation that touches it, set by liveness.
         arena_offset: in bytes, where the memory plan placed it, or None.
     """
@@ -160,6 +170,7 @@ class Storage:
     owner: Operation | None
     device: str
     escapes: bool = False
+    resized: bool = False
     first: int = 0
     last: int = 0
     arena_offset: int | None = None
@@ -181,6 +192,7 @@ class Program:
         device: where planned storages live and launches run.
         module: owns every operation's ``mlir``, which does not keep it alive.
         storages: by number, filled by the storage pass.
+        reshaped: set by the storage pass: values whose tensor object gets another layout later on.
         arena_bytes: set by the memory plan.
     """
 
@@ -191,6 +203,7 @@ class Program:
     operations: list[Operation]
     outputs: list[Value]
     storages: dict[int, Storage] = dataclasses.field(default_factory=dict)
+    reshaped: set[Value] = dataclasses.field(default_factory=set)
     arena_bytes: int = 0
 
     def storage(self, value: Value) -> Storage:

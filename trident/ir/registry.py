@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from trident.ir import schema as schemas
-from trident.ir.schema import Kind, Schema
+from trident.ir.schema import Kind, Parameter, Schema, Type
 
 # name without namespace -> (schema text, has a CPU shim, has a CUDA shim)
 TypedTable = Mapping[str, tuple[str, bool, bool]]
@@ -88,13 +88,17 @@ def scalar_twin(qualified: str, positions: frozenset[int]) -> Schema | None:
         pairs = list(zip(original.parameters, candidate.parameters, strict=False))
         if any(not p.has_default for p in candidate.parameters[len(pairs) :]):
             continue
-        if any(p.is_out for p in candidate.parameters):
+        if any(p.is_out for p in candidate.parameters[len(pairs) :]):
             continue
         if len(candidate.results) == len(original.results) and all(
             twin.type == schemas.Type(Kind.SCALAR)
             if index in positions
-            else (twin.type, twin.writes, twin.name) == (mine.type, mine.writes, mine.name)
+            else _role(twin) == _role(mine)
             for index, (mine, twin) in enumerate(pairs)
         ):
             return candidate
     return None
+
+
+def _role(parameter: Parameter) -> tuple[Type, bool, bool, str]:
+    return parameter.type, parameter.writes, parameter.is_out, parameter.name

@@ -28,11 +28,13 @@ def run(program: Program, typed: TypedOperators) -> None:
 
 def _plannable(program: Program, storage: Storage, typed: TypedOperators) -> bool:
     owner = storage.owner
-    if owner is None or storage.escapes or not program.on_device(storage.device):
+    if owner is None or storage.escapes or storage.resized:
+        return False
+    if not program.on_device(storage.device):
         return False
     if not all(value.layout.is_static for value in storage.values):
         return False
-    fresh = [value for value in owner.outputs() if value.same is None and value.source is None]
+    fresh = [value for value in owner.outputs() if value.is_fresh]
     if len({value.storage for value in fresh}) != len(fresh):
         return False  # results of one operator that share memory
     return writes_into_given_memory(program, owner, typed)

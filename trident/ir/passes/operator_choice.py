@@ -98,6 +98,9 @@ class _Chooser:
         arguments = [self._operand(each) for each in form.arguments]
         results = self._result_slots(operation)
         self._append_call(operation, form.schema, arguments, results, typed)
+        for value in operation.outputs():
+            if value.object is not None:
+                self._placement.rename(value)
 
     def _result_slots(self, operation: Operation) -> list[Slot | None]:
         schema = operation.schema
@@ -137,7 +140,7 @@ class _Chooser:
 
 
 def _fresh(operation: Operation) -> list[Value]:
-    return [value for value in operation.outputs() if value.same is None and value.source is None]
+    return [value for value in operation.outputs() if value.is_fresh]
 
 
 def _check_boxed(operation: Operation, schema: Schema) -> None:

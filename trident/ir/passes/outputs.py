@@ -50,5 +50,5 @@ def _give_view(placement: Placement, index: int, value: Value, tracked: bool) ->
     base = placement.nearest(value)
     if tracked:
         base = eager_base(value, base)
-    place = placement.place(base)
+    place = placement.place(base, shared=not tracked)
     placement.steps.append(GiveView(index, place, relative(value, base), tracked))

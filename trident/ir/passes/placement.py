@@ -38,8 +38,12 @@ class Placement:
         }
         self._scratch: list[Slot] = []
 
-    def place(self, value: Value) -> Place:
-        """Where the tensor is; makes the view if it does not exist yet."""
+    def place(self, value: Value, *, shared: bool = True) -> Place:
+        """Where the tensor is; makes the view if it does not exist yet.
+
+        ``shared``: a tensor that looks like the view will do, such as a weight for what `detach`
+        makes of it. The two differ in what autograd knows of them.
+        """
         value = value.resolve()
         if value.input_index is not None:
             return InputRef(value.input_index)
@@ -48,7 +52,7 @@ class Placement:
         if value in self._owned:
             return self._owned[value]
         base = self.nearest(value)
-        if base.layout == value.layout:
+        if shared and base.layout == value.layout and base not in self._program.reshaped:
             return self.place(base)
         key = (base, value.layout)
         if key not in self._views:
@@ -75,6 +79,11 @@ class Placement:
     def owned(self, value: Value) -> Slot | None:
         """The slot that ``own`` gave, if any."""
         return self._owned.get(value)
+
+    def rename(self, value: Value) -> None:
+        """Gives a value the slot of the tensor object that it stands for."""
+        assert value.object is not None
+        self._owned[value] = self._owned[value.object]
 
     def scratch(self, name: str) -> Slot:
         """A transient slot for a result that nothing uses; it expires at once."""

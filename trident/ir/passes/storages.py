@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from trident.errors import UnsupportedError
-from trident.ir import schema as schemas
+from trident.ir.forms import is_restride
 from trident.ir.program import Operation, Program, Storage, Value
 from trident.ir.schema import Result
 
@@ -28,8 +26,9 @@ def run(program: Program) -> None:
     """Fills ``program.storages`` and each value's ``same``, ``source`` and ``tracked_view``.
 
     Raises:
-        UnsupportedError: for an operator that changes a tensor's geometry in place, or whose
-            results share memory in a way that its schema does not state.
+        UnsupportedError: for an operator that changes a tensor's geometry in place in a way that
+            cannot be followed, or whose results share memory in a way that its schema does not
+            state.
     """
     for value in program.inputs:
         storage = program.storages.get(value.storage)
@@ -38,10 +37,6 @@ def run(program: Program) -> None:
         else:
             storage.values.append(value)
     for operation in program.operations:
-        if torch.Tag.inplace_view in schemas.tags(operation.name):
-            raise UnsupportedError(
-                f"{operation.name} changes the shape of a tensor in place", operation.line
-            )
         _classify_results(program, operation)
     for value in program.outputs:
         program.storage(value).escapes = True
@@ -54,7 +49,13 @@ def _classify_results(program: Program, operation: Operation) -> None:
             continue
         declared = results[0] if len(results) == 1 else results[index]
         if declared.writes:
-            value.same = _written_argument(operation, declared, value)
+            argument = _written_argument(operation, declared)
+            if argument.storage != value.storage:
+                raise _changes_shape(operation)
+            if argument.layout == value.layout:
+                value.same = argument
+            else:
+                _classify_reshaped(program, operation, argument.resolve(), value)
         elif declared.aliases or operation.name in _UNDECLARED_VIEWS:
             _classify_view(program, operation, value, declared.aliases)
         else:
@@ -62,20 +63,46 @@ def _classify_results(program: Program, operation: Operation) -> None:
         program.storage(value).values.append(value)
 
 
-def _written_argument(operation: Operation, declared: Result, value: Value) -> Value:
+def _written_argument(operation: Operation, declared: Result) -> Value:
     for parameter, argument in zip(operation.schema.parameters, operation.arguments, strict=True):
         if (
             parameter.writes
             and parameter.alias_set == declared.alias_set
             and isinstance(argument, Value)
         ):
-            if argument.storage != value.storage or argument.layout != value.layout:
-                raise UnsupportedError(
-                    f"{operation.name} changes the shape of a tensor in place", operation.line
-                )
             return argument
     raise UnsupportedError(
         f"{operation.name} returns a tensor it wrote that is none of its arguments", operation.line
+    )
+
+
+def _classify_reshaped(
+    program: Program, operation: Operation, argument: Value, value: Value
+) -> None:
+    """A tensor object gets another layout: from here on ``value`` stands for it.
+
+    What the program made itself is as good as a view; only the new one is used from here on. An
+    input, and a tensor whose memory may grow, are changed by the operator at run time. Views that
+    were taken before stay right: they depend on the storage and on where the tensor starts.
+    """
+    if is_restride(operation) and argument.input_index is None:
+        value.source = argument
+        value.tracked_view = argument.tracked_view
+        return
+    own = argument.input_index is not None or argument.source is None
+    if not own or argument.layout.offset != value.layout.offset:
+        raise _changes_shape(operation)
+    program.reshaped.add(argument)
+    if argument.input_index is not None:
+        value.input_index = argument.input_index
+    else:
+        value.object = argument
+        program.storage(argument).resized = True
+
+
+def _changes_shape(operation: Operation) -> UnsupportedError:
+    return UnsupportedError(
+        f"{operation.name} changes the shape of a tensor in place", operation.line
     )
 
 
