@@ -30,6 +30,14 @@ bool is_enum(PyTypeObject* type) {
   return PyType_IsSubtype(type, enum_type);
 }
 
+// A number or truth value of NumPy; types that code derives from these may hold more.
+bool is_numpy_scalar(PyTypeObject* type) {
+  static PyTypeObject* number = import_type("numpy", "number");
+  static PyTypeObject* boolean = import_type("numpy", "bool_");
+  return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+         (type == boolean || PyType_IsSubtype(type, number));
+}
+
 bool is_partial(PyTypeObject* type) {
   static PyTypeObject* partial_type = import_type("functools", "partial");
   return type == partial_type;
@@ -149,6 +157,17 @@ TypeInfo classify(PyTypeObject* type) {
       info.named = entry.named;
       return info;
     }
+  }
+  if (is_numpy_scalar(type)) {
+    info.shape = Shape::kNumpyScalar;
+    info.exact = true;
+    info.named = true;
+    return info;
+  }
+  static PyTypeObject* simple_namespace = import_type("types", "SimpleNamespace");
+  if (type == simple_namespace) {
+    info.shape = Shape::kObject;
+    return info;
   }
   if (is_partial(type)) {
     info.shape = Shape::kPartial;

@@ -13,6 +13,7 @@ enum class Shape {
   kInt,          // int and subclasses
   kFloat,
   kComplex,
+  kNumpyScalar,  // numpy.float32(1.5): its type and bytes
   kString,
   kBytes,
   kTuple,

@@ -60,6 +60,15 @@ void Walker::append_string(PyObject* string) {
   append_bytes(walk_.words, PyUnicode_DATA(string), length * kind);
 }
 
+void Walker::append_numpy_scalar(PyObject* object) {
+  static PyObject* const method = PyUnicode_InternFromString("tobytes");
+  const Ref bytes = Ref::steal(PyObject_CallMethodNoArgs(object, method));  // NumPy's, written in C
+  if (!bytes) throw PythonError();
+  const auto size = static_cast<size_t>(PyBytes_GET_SIZE(bytes.get()));
+  walk_.words.push_back(tagged(Tag::kNumpyScalar, size));
+  append_bytes(walk_.words, PyBytes_AS_STRING(bytes.get()), size);
+}
+
 bool Walker::visit(PyObject* object) {
   if (THPVariable_CheckTypeExact(Py_TYPE(object))) return visit_tensor(object);
   if (object == Py_None) {
@@ -176,6 +185,9 @@ bool Walker::visit_slow(PyObject* object) {
       walk_.words.push_back(bits_of(value.imag));
       break;
     }
+    case Shape::kNumpyScalar:
+      append_numpy_scalar(object);
+      break;
     case Shape::kString:
       append_string(object);
       break;

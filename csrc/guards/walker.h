@@ -65,6 +65,7 @@ class Walker {
   bool visit_function(PyObject* function);
   bool visit_members(PyObject* object, const char* const* names);
   void append_string(PyObject* string);
+  void append_numpy_scalar(PyObject* object);
   void append_identity(PyObject* object);
   bool fail(std::string reason);
 

@@ -15,8 +15,9 @@ enum class Tag : uint8_t {
   kComplex,  // next two words
   kString,   // length, then its bytes
   kBytes,
-  kIdentity,  // next word: address
-  kTuple,     // length; preceded by kType for subclasses
+  kNumpyScalar,  // number of bytes, then these; preceded by kType
+  kIdentity,     // next word: address
+  kTuple,        // length; preceded by kType for subclasses
   kList,
   kDict,
   kSet,

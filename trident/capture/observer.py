@@ -38,6 +38,7 @@ class Observer:
         self._stores: set[str] = set()
         self._aliased: list[tuple[Any, str]] = []
         self._namespaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._library: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = _called_caches()
@@ -143,8 +144,11 @@ class Observer:
                     f"{path} is also an attribute or argument, and the code compares identities"
                 )
             self._aliased.append((value, path))
-        if isinstance(value, type) and not is_library_module(value.__module__):
-            self._reads.add_class(value)
+        if isinstance(value, type):
+            if is_library_module(value.__module__):
+                self._save_library(value)
+            else:
+                self._reads.add_class(value)
         self._snapshot.add(value, path)
 
     def _add_module(self, module: types.ModuleType) -> None:
@@ -156,10 +160,13 @@ class Observer:
     def _add_module_names(self, module: types.ModuleType, names: set[str]) -> None:
         namespace = vars(module)
         if is_library_globals(namespace):
+            self._save_library(module)
             for name in names & namespace.keys():
                 self._reads.add(namespace, name)
                 if isinstance(namespace[name], types.ModuleType):
                     self._add_module(namespace[name])
+                elif isinstance(namespace[name], type):
+                    self._save_library(namespace[name])
             return
         self._save_namespace(namespace)
         for name in names:
@@ -169,6 +176,10 @@ class Observer:
 
     def _save_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
+
+    def _save_library(self, owner: types.ModuleType | type) -> None:
+        """Keeps what a library's module or class holds, for code that assigns its attributes."""
+        self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
     def add_read(self, namespace: dict[Any, Any], name: Any) -> None:
         """A global, or an entry of any dictionary, that something else than the code read."""
@@ -215,6 +226,8 @@ class Observer:
                     namespace[name] = before[name]
                 else:
                     del namespace[name]
+        changed_library = self._restore_library()
+        changed = changed or changed_library
         for wrapper, before_counts in self._caches.items():
             counts = wrapper.cache_info()
             if (counts.hits, counts.misses) == before_counts:
@@ -229,6 +242,22 @@ class Observer:
                 )
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
+
+    def _restore_library(self) -> str | None:
+        """Puts back attributes of libraries' modules and classes that user code assigns."""
+        changed = None
+        names = self._stores | self._attributes if "*" in self._stores else self._stores
+        for owner, before in self._library.values():
+            for name in names:
+                old = before.get(name, _ABSENT)
+                if vars(owner).get(name, _ABSENT) is old:
+                    continue
+                changed = changed or f"{owner.__name__}.{name}"
+                if old is _ABSENT:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, old)
+        return changed
 
 
 _ABSENT = object()

@@ -63,6 +63,7 @@ def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
         for name, member in vars(base).items()
         if isinstance(member, types.MemberDescriptorType)
         and base.__module__ not in ("builtins", "collections")
+        and name != "__dict__"
     ]
 
 
@@ -195,7 +196,8 @@ class Shadow:
         elif isinstance(obj, set):
             clone = set.__new__(cls)
         else:
-            clone = object.__new__(cls)
+            base = types.SimpleNamespace if cls is types.SimpleNamespace else object
+            clone = base.__new__(cls)
         self._clones[id(obj)] = clone  # before its contents, which may refer back to it
         self._own.add(id(clone))
         self._keep.append(clone)
@@ -369,13 +371,31 @@ def _compare_mapping(
     delete_kind: ChangeKind,
     found: list[Change],
 ) -> None:
+    first = len(found)
     for key, value in now.items():
         if before.get(key, _ABSENT) is not value:
             found.append(Change(set_kind, index, key, value))
     found.extend(Change(delete_kind, index, key, None) for key in before if key not in now)
+    for change in found[first:]:
+        if not _is_plain_key(change.key):
+            raise UnsupportedError(
+                f"the call changes a dictionary's entry whose key is a {type(change.key).__name__}"
+            )
     replayed = [*(key for key in before if key in now), *(key for key in now if key not in before)]
     if any(a is not b for a, b in zip(replayed, now, strict=True)):
         raise UnsupportedError("the call changes the order of a dictionary")
+
+
+def _is_plain_key(key: Any) -> bool:
+    """Whether a key is the same in a trace and outside: an object would be the trace's clone."""
+    if type(key) is tuple:
+        return all(map(_is_plain_key, key))
+    return isinstance(key, _PLAIN_KEYS)
+
+
+_PLAIN_KEYS = (
+    *(str, int, float, complex, bytes, type, type(None), enum.Enum, torch.dtype, torch.device),
+)
 
 
 def _same_items(left: list[Any], right: list[Any]) -> bool:

@@ -11,6 +11,7 @@ import functools
 import types
 from typing import Any
 
+import numpy
 import torch
 
 from trident.capture.shadow import Shadow, attributes_of, slot_names
@@ -47,6 +48,7 @@ _LEAVES = (
     torch.device,
     torch.layout,
     torch.memory_format,
+    *(numpy.number, numpy.bool_),
     type,
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -1,0 +1,115 @@
+"""State that modules rarely hold: namespaces, NumPy's numbers, keys, attributes of libraries."""
+
+from __future__ import annotations
+
+import types
+import warnings
+import weakref
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from soundness_helpers import Pair, check, describe
+from torch import nn
+
+import trident
+
+
+class Configured(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = types.SimpleNamespace(scale=2.0, inner=types.SimpleNamespace(shift=1))
+        self.root = numpy.sqrt(4.0)
+        self.step = numpy.int64(3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        shifted = x * self.config.scale + self.config.inner.shift
+        return shifted * self.root + int(self.step), self.root
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m.config, "scale", 3.0),
+        lambda m: setattr(m.config.inner, "shift", 5),
+        lambda m: setattr(m, "root", numpy.float64(1.5)),
+        lambda m: setattr(m, "root", numpy.float32(2.0)),
+        lambda m: setattr(m, "step", numpy.int64(4)),
+        lambda m: setattr(m, "config", types.SimpleNamespace(scale=2.5, inner=m.config.inner)),
+    ],
+)
+def test_namespaces_and_numbers_of_numpy(change: Any) -> None:
+    check(Configured, change)
+
+
+def test_a_namespace_is_assigned() -> None:
+    def counts(x: torch.Tensor, box: types.SimpleNamespace) -> torch.Tensor:
+        box.last = x + box.count
+        box.count = 1 - box.count
+        return box.last * 2
+
+    def arguments() -> Any:
+        return torch.arange(4.0), types.SimpleNamespace(count=1)
+
+    assert Pair(lambda: counts, arguments).call(2) == "mh"
+
+
+class Remembers(nn.Module):
+    """Counts calls under a key."""
+
+    def __init__(self, key: Any) -> None:
+        super().__init__()
+        self.layer = nn.Identity()
+        self.seen: Any = {}
+        self.key = key
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = self.key(self, x)
+        self.seen[key] = self.seen.get(key, 0) % 2 + 1
+        return x * self.seen[key] + len(self.seen)
+
+
+@pytest.mark.parametrize(
+    ("key", "outcomes"),
+    [
+        (lambda m, x: "text", "mmmh"),
+        (lambda m, x: (1, None, x.dtype), "mmmh"),
+        (lambda m, x: type(m.layer), "mmmh"),
+        (lambda m, x: m.layer, "ffff"),
+        (lambda m, x: weakref.ref(m.layer), "ffff"),
+    ],
+    ids=["text", "tuple", "class", "object", "reference"],
+)
+def test_keys_that_a_call_adds(key: Any, outcomes: str) -> None:
+    """An object would enter the dictionary as the trace's clone of it."""
+    pair = Pair(lambda: Remembers(key))
+    assert pair.call(4) == outcomes
+    assert list(pair.target.seen.values()) == list(pair.eager.seen.values())
+
+
+def test_attributes_of_libraries_that_a_call_assigns() -> None:
+    def marks_module(x: torch.Tensor) -> torch.Tensor:
+        torch.trident_mark = getattr(torch, "trident_mark", 0) + 1  # type: ignore[attr-defined]
+        return x * torch.trident_mark  # type: ignore[attr-defined,no-any-return]
+
+    def marks_class(x: torch.Tensor) -> torch.Tensor:
+        nn.Linear.trident_mark = getattr(nn.Linear, "trident_mark", 0) + 1  # type: ignore[assignment]
+        return x * nn.Linear.trident_mark
+
+    def marks_by_name(x: torch.Tensor) -> torch.Tensor:
+        nn.Linear.trident_mark = getattr(nn.Linear, "trident_mark", 0) + 1
+        return x * nn.Linear.trident_mark
+
+    for function in (marks_module, marks_class, marks_by_name):
+        results = []
+        for arm in (trident.optimize(function), function):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    results.append([describe(arm(torch.ones(2))) for _ in range(3)])
+            finally:
+                for owner in (torch, nn.Linear):
+                    if "trident_mark" in vars(owner):
+                        delattr(owner, "trident_mark")
+        assert results[0] == results[1], function.__name__
