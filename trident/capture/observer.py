@@ -12,8 +12,9 @@ from typing import Any
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
+from trident.capture.objects import attributes_of
 from trident.capture.reads import Read, ReadSet
-from trident.capture.shadow import Shadow, attributes_of
+from trident.capture.shadow import Shadow
 from trident.capture.snapshot import Snapshot, cell_value
 from trident.errors import NotReadyError, UnsupportedError
 

@@ -6,85 +6,25 @@ Afterwards `Shadow.changes` tells how the forward changed the clones.
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import enum
 import functools
-import operator
-import re
 import types
 import weakref
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from trident.capture.changes import Change, Cloned, check_attributes, find_changes
+from trident.capture.objects import (
+    ABSENT,
+    attributes_of,
+    cell_contents,
+    dict_base,
+    function_parts,
+    slot_values,
+    slots_of,
+    user_attributes,
+)
 from trident.errors import UnsupportedError
-
-_ABSENT = object()
-
-
-class ChangeKind(enum.IntEnum):
-    """How a container changed; the values are those of csrc/python/template.h."""
-
-    SET_ITEM = 0
-    DELETE_ITEM = 1
-    SET_ATTRIBUTE = 2
-    DELETE_ATTRIBUTE = 3
-    REPLACE_LIST = 4
-
-
-@dataclasses.dataclass
-class Change:
-    """One difference between a clone and what it was cloned from.
-
-    Attributes:
-        kind: what changed.
-        container: index of the original container in the call's facts.
-        key: dictionary key or attribute name; None for a list.
-        value: the new value, made of shadow objects.
-    """
-
-    kind: ChangeKind
-    container: int
-    key: Any
-    value: Any
-
-
-def slot_names(cls: type) -> list[str]:
-    """The names that `__slots__` declares in a class and its bases."""
-    return [name for name, _ in _slots(cls)]
-
-
-def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
-    return [
-        (name, member)
-        for base in cls.__mro__
-        for name, member in vars(base).items()
-        if isinstance(member, types.MemberDescriptorType)
-        and base.__module__ not in ("builtins", "collections")
-        and name != "__dict__"
-    ]
-
-
-def slot_values(obj: Any) -> dict[str, Any]:
-    """What the slots of an object hold; unset ones are left out."""
-    found = {}
-    for name, member in _slots(type(obj)):
-        try:
-            found[name] = member.__get__(obj)
-        except AttributeError:
-            continue
-    return found
-
-
-def attributes_of(obj: Any) -> dict[str, Any]:
-    """The instance dictionary, or an empty one where there is none."""
-    try:
-        found = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class Shadow:
@@ -102,13 +42,11 @@ class Shadow:
         self._clones: dict[int, Any] = {id(t): f for t, f in zip(tensors, fakes, strict=True)}
         self._containers = {id(c): index for index, c in enumerate(containers)}
         self._keep: list[Any] = [*tensors, *containers]
-        self._snapshots: list[tuple[int, Any, Any, dict[str, Any], dict[str, Any]]] = []
+        self._made: list[Cloned] = []
         self._stateful: dict[int, bool] = {}
         self.container_of: dict[int, int] = {}  # id of a clone -> index of the original
         self.tensor_of = {id(fake): index for index, fake in enumerate(fakes)}
         self._fakes = fakes
-        self._originals = containers
-        self._factories: dict[int, Any] = {}
         self._own: set[int] = set()  # ids of clones
         self._dictionaries: dict[int, dict[str, Any]] = {}  # instance dictionary -> the clone's
         self._attributes = [
@@ -117,8 +55,8 @@ class Shadow:
 
     def clone(self, obj: Any) -> Any:
         """The shadow of `obj`; leaves stand for themselves."""
-        known = self._clones.get(id(obj), _ABSENT)
-        if known is not _ABSENT:
+        known = self._clones.get(id(obj), ABSENT)
+        if known is not ABSENT:
             return known
         if type(obj) is weakref.ref:
             return self._clone_weak_reference(obj)
@@ -186,11 +124,11 @@ class Shadow:
 
     def _clone_mutable(self, obj: Any) -> Any:
         cls = getattr(type(obj), "__trident_original__", type(obj))
+        factory = None
         if isinstance(obj, dict):
             clone: Any = dict_base(cls).__new__(cls)
             if hasattr(obj, "default_factory"):
                 factory = clone.default_factory = self.clone(obj.default_factory)
-                self._factories[id(clone)] = factory
         elif isinstance(obj, list):
             clone = list.__new__(cls)
         elif isinstance(obj, set):
@@ -218,12 +156,12 @@ class Shadow:
             items = None
         self._clone_instance_dictionary(obj, clone)
         slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
-        for name, member in _slots(cls):
+        for name, member in slots_of(cls):
             if name in slots:
                 member.__set__(clone, slots[name])
         attributes = attributes_of(clone)
         index = self._containers[id(obj)]
-        self._snapshots.append((index, clone, items, dict(attributes), slots))
+        self._made.append(Cloned(index, obj, clone, items, dict(attributes), slots, factory))
         return clone
 
     def _clone_instance_dictionary(self, obj: Any, clone: Any) -> None:
@@ -273,9 +211,8 @@ class Shadow:
                 new.cell_contents = self.clone(old.cell_contents)
             except ValueError:
                 continue  # an empty cell
-        self._snapshots.append(
-            (self._containers[id(function)], clone, _function_parts(clone), {}, {})
-        )
+        index = self._containers[id(function)]
+        self._made.append(Cloned(index, function, clone, function_parts(clone), {}, {}))
         return clone
 
     def _holds_state(self, function: types.FunctionType) -> bool:
@@ -287,7 +224,7 @@ class Shadow:
         from trident import _C
 
         values = [value for _, value in _C.stateful_globals(function)]
-        values += [content for content in _cell_contents(function) if content is not _ABSENT]
+        values += [content for content in cell_contents(function) if content is not ABSENT]
         values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         result = bool(function.__dict__) or any(self._is_stateful(value) for value in values)
         self._stateful[id(function)] = result
@@ -312,139 +249,6 @@ class Shadow:
         Raises:
             UnsupportedError: for a change that cannot be replayed natively.
         """
-        found: list[Change] = []
-        for index, clone, items, attributes, slots in self._snapshots:
-            self._compare_contents(index, clone, items, found)
-            if isinstance(clone, types.FunctionType):
-                continue
-            self._compare_class(index, clone)
-            now = attributes_of(clone)
-            _compare_mapping(
-                index, attributes, now, ChangeKind.SET_ATTRIBUTE, ChangeKind.DELETE_ATTRIBUTE, found
-            )
-            if not _same_values(slot_values(clone), slots):
-                raise UnsupportedError(
-                    f"the call assigns a slot of {type(clone).__name__} (__slots__)"
-                )
-        for fake, cloned in zip(self._fakes, self._attributes, strict=True):
-            if not _same_values(user_attributes(fake), cloned):
-                raise UnsupportedError("the call puts an attribute on a tensor")
+        found = find_changes(self._made)
+        check_attributes(zip(self._fakes, self._attributes, strict=True))
         return found
-
-    def _compare_class(self, index: int, clone: Any) -> None:
-        original = type(self._originals[index])
-        if type(clone) is not getattr(original, "__trident_original__", original):
-            raise UnsupportedError(f"the call changes the class of a {original.__name__}")
-        if isinstance(clone, collections.defaultdict) and (
-            clone.default_factory is not self._factories[id(clone)]
-        ):
-            raise UnsupportedError("the call changes the default_factory of a defaultdict")
-
-    def _compare_contents(self, index: int, clone: Any, items: Any, found: list[Change]) -> None:
-        if isinstance(clone, types.FunctionType):
-            if not _same_values(_function_parts(clone), items):
-                raise UnsupportedError(
-                    f"the call assigns a nonlocal variable or an attribute of {clone.__qualname__}"
-                )
-        elif isinstance(clone, dict):
-            _compare_mapping(
-                index,
-                items,
-                dict(dict_base(type(clone)).items(clone)),
-                ChangeKind.SET_ITEM,
-                ChangeKind.DELETE_ITEM,
-                found,
-            )
-        elif isinstance(clone, list):
-            now = list(list.__iter__(clone))
-            if not _same_items(now, items):
-                found.append(Change(ChangeKind.REPLACE_LIST, index, None, now))
-        elif isinstance(clone, set) and not _same_items(list(set.__iter__(clone)), items):
-            raise UnsupportedError("the call changes the elements of a set")
-
-
-def _compare_mapping(
-    index: int,
-    before: dict[Any, Any],
-    now: dict[Any, Any],
-    set_kind: ChangeKind,
-    delete_kind: ChangeKind,
-    found: list[Change],
-) -> None:
-    first = len(found)
-    for key, value in now.items():
-        if before.get(key, _ABSENT) is not value:
-            found.append(Change(set_kind, index, key, value))
-    found.extend(Change(delete_kind, index, key, None) for key in before if key not in now)
-    for change in found[first:]:
-        if not _is_plain_key(change.key):
-            raise UnsupportedError(
-                f"the call changes a dictionary's entry whose key is a {type(change.key).__name__}"
-            )
-    replayed = [*(key for key in before if key in now), *(key for key in now if key not in before)]
-    if any(a is not b for a, b in zip(replayed, now, strict=True)):
-        raise UnsupportedError("the call changes the order of a dictionary")
-
-
-def _is_plain_key(key: Any) -> bool:
-    """Whether a key is the same in a trace and outside: an object would be the trace's clone."""
-    if type(key) is tuple:
-        return all(map(_is_plain_key, key))
-    return isinstance(key, _PLAIN_KEYS)
-
-
-_PLAIN_KEYS = (
-    *(str, int, float, complex, bytes, type, type(None), enum.Enum, torch.dtype, torch.device),
-)
-
-
-def _same_items(left: list[Any], right: list[Any]) -> bool:
-    return len(left) == len(right) and all(map(operator.is_, left, right))
-
-
-def _same_values(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return left.keys() == right.keys() and all(left[name] is right[name] for name in left)
-
-
-def _function_parts(function: types.FunctionType) -> dict[str, Any]:
-    """What a function's body may assign: closure variables and its own attributes."""
-    cells = {f"cell {i}": value for i, value in enumerate(_cell_contents(function))}
-    return {**cells, **{f".{name}": value for name, value in function.__dict__.items()}}
-
-
-def user_attributes(fake: torch.Tensor) -> dict[str, Any]:
-    """The attributes of a fake tensor that are not those of its class."""
-    return {
-        name: value
-        for name, value in attributes_of(fake).items()
-        if name not in _FAKE_ATTRIBUTES and not _MEMO.fullmatch(name)
-    }
-
-
-# What FakeTensor itself keeps on its instances.
-_FAKE_ATTRIBUTES = {
-    *FakeTensor.__annotations__,
-    *("fake_device", "fake_mode", "constant", "real_tensor", "pytype", "dispatch_keys"),
-    "_is_param",
-}
-# And what PyTorch or torch.compile notes on any tensor, which eager code does not read.
-_MEMO = re.compile(r"_\w+_memo(_vc|_epoch)?|_dynamo_\w+")
-
-
-def _cell_contents(function: types.FunctionType) -> list[Any]:
-    contents = []
-    for cell in function.__closure__ or ():
-        try:
-            contents.append(cell.cell_contents)
-        except ValueError:
-            contents.append(_ABSENT)
-    return contents
-
-
-def dict_base(cls: type) -> type[dict[Any, Any]]:
-    """The builtin dictionary type that instances of `cls` are made of."""
-    return next(
-        base
-        for base in cls.__mro__
-        if base.__module__ in ("builtins", "collections") and issubclass(base, dict)
-    )

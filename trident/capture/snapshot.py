@@ -16,7 +16,7 @@ import torch
 
 from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module
-from trident.capture.shadow import attributes_of, dict_base, slot_values
+from trident.capture.objects import attributes_of, dict_base, slot_values
 from trident.errors import UnsupportedError
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy
 import torch
 
-from trident.capture.shadow import Shadow, attributes_of, slot_names
+from trident.capture.objects import attributes_of, slot_names
+from trident.capture.shadow import Shadow
 from trident.capture.symbols import Symbols
 from trident.errors import UnsupportedError
 

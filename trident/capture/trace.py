@@ -19,12 +19,13 @@ from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_in
 from trident.capture.gradients import GradientWatch
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
+from trident.capture.objects import user_attributes
 from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
 from trident.capture.process_state import ProcessState
 from trident.capture.result import Capture, Input
 from trident.capture.rules import call_rules
-from trident.capture.shadow import Shadow, user_attributes
+from trident.capture.shadow import Shadow
 from trident.capture.symbols import SymbolicWords, Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import NotReadyError, TridentError, UnsupportedError

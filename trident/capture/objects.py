@@ -1,0 +1,94 @@
+"""What Python objects hold, read without running any code of theirs."""
+
+from __future__ import annotations
+
+import re
+import types
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+ABSENT = object()  # stands for what is not there
+
+
+def slot_names(cls: type) -> list[str]:
+    """The names that `__slots__` declares in a class and its bases."""
+    return [name for name, _ in slots_of(cls)]
+
+
+def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    """The slots that a class and its bases declare: name and descriptor."""
+    return [
+        (name, member)
+        for base in cls.__mro__
+        for name, member in vars(base).items()
+        if isinstance(member, types.MemberDescriptorType)
+        and base.__module__ not in ("builtins", "collections")
+        and name != "__dict__"
+    ]
+
+
+def slot_values(obj: Any) -> dict[str, Any]:
+    """What the slots of an object hold; unset ones are left out."""
+    found = {}
+    for name, member in slots_of(type(obj)):
+        try:
+            found[name] = member.__get__(obj)
+        except AttributeError:
+            continue
+    return found
+
+
+def attributes_of(obj: Any) -> dict[str, Any]:
+    """The instance dictionary, or an empty one where there is none."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def dict_base(cls: type) -> type[dict[Any, Any]]:
+    """The builtin dictionary type that instances of `cls` are made of."""
+    return next(
+        base
+        for base in cls.__mro__
+        if base.__module__ in ("builtins", "collections") and issubclass(base, dict)
+    )
+
+
+def cell_contents(function: types.FunctionType) -> list[Any]:
+    """The contents of a function's closure; ABSENT for an empty cell."""
+    contents = []
+    for cell in function.__closure__ or ():
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:
+            contents.append(ABSENT)
+    return contents
+
+
+def function_parts(function: types.FunctionType) -> dict[str, Any]:
+    """What a function's body may assign: closure variables and its own attributes."""
+    cells = {f"cell {i}": value for i, value in enumerate(cell_contents(function))}
+    return {**cells, **{f".{name}": value for name, value in function.__dict__.items()}}
+
+
+def user_attributes(fake: torch.Tensor) -> dict[str, Any]:
+    """The attributes of a fake tensor that are not those of its class."""
+    return {
+        name: value
+        for name, value in attributes_of(fake).items()
+        if name not in _FAKE_ATTRIBUTES and not _MEMO.fullmatch(name)
+    }
+
+
+# What FakeTensor itself keeps on its instances.
+_FAKE_ATTRIBUTES = {
+    *FakeTensor.__annotations__,
+    *("fake_device", "fake_mode", "constant", "real_tensor", "pytype", "dispatch_keys"),
+    "_is_param",
+}
+# And what PyTorch or torch.compile notes on any tensor, which eager code does not read.
+_MEMO = re.compile(r"_\w+_memo(_vc|_epoch)?|_dynamo_\w+")
