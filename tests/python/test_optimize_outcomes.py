@@ -1,0 +1,211 @@
+"""Outcomes of calls: fallbacks and what is refused, the bound, and bad input."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from optimize_cases import (
+    Counting,
+    add_one,
+    line_of,
+    outcomes,
+    pick,
+    prints,
+    reads_the_value,
+)
+
+import trident
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Any:
+    with torch.no_grad():
+        yield
+
+
+def test_outcomes_exclude_each_other() -> None:
+    def mixed(x: torch.Tensor, what: str = "") -> torch.Tensor:
+        if what == "print":
+            print("seen")
+        if what == "raise":
+            raise KeyError("the user's own")
+        return x + 1
+
+    fast = trident.optimize(mixed)
+    x = torch.randn(3)
+    fast(x)
+    fast(x)
+    assert outcomes(fast) == {"misses": 1, "hits": 1}
+    with pytest.warns(UserWarning, match="runs eagerly"):
+        fast(x, "print")
+    fast(x, "print")
+    assert outcomes(fast) == {"misses": 1, "hits": 1, "fallbacks": 2}
+    for _ in range(2):
+        with pytest.raises(KeyError, match="the user's own"):
+            fast(x, "raise")
+    fast(x)
+    assert outcomes(fast) == {"misses": 1, "hits": 2, "fallbacks": 2, "errors": 2}
+
+
+def test_fallback_gives_eagers_result_and_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+    fast = trident.optimize(prints)
+    x = torch.randn(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for size in (3, 3, 2):
+            torch.testing.assert_close(fast(x[:size]), x[:size] + 1)
+    assert capsys.readouterr().out == "seen\n" * 3
+    (warning,) = caught
+    message = str(warning.message)
+    assert "prints runs eagerly: " in message and "print" in message
+    assert line_of(prints, "print(") in message
+    assert warning.filename == __file__  # where the optimized object was called
+    assert outcomes(fast) == {"fallbacks": 3}
+
+
+def test_each_reason_warns_once_for_itself() -> None:
+    def either(x: torch.Tensor, branch: bool) -> torch.Tensor:
+        return reads_the_value(x) if branch else prints(x)
+
+    fast = trident.optimize(either)
+    x = torch.ones(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for branch in (True, False, True, False):
+            torch.testing.assert_close(fast(x, branch), x + 1)
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == 2
+    assert line_of(reads_the_value, "x.sum()") in messages[0]
+    assert "depends on the value of a tensor" in messages[0]
+    assert line_of(prints, "print(") in messages[1]
+
+
+def test_raise_refuses_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    fast = trident.optimize(prints, on_unsupported="raise")
+    for count in (1, 2):
+        with pytest.raises(trident.UnsupportedError) as raised:
+            fast(torch.ones(3))
+        assert "print" in raised.value.reason
+        assert raised.value.where is not None
+        assert raised.value.where.endswith(line_of(prints, "print("))
+        assert str(raised.value) == f"{raised.value.reason} (at {raised.value.where})"
+        assert outcomes(fast) == {"errors": count}
+    assert capsys.readouterr().out == ""
+
+
+def test_unsupported_error_without_a_place() -> None:
+    error = trident.UnsupportedError("a reason")
+    assert (error.reason, error.where, str(error)) == ("a reason", None, "a reason")
+    assert issubclass(trident.UnsupportedError, trident.TridentError)
+    assert issubclass(trident.BuildError, trident.TridentError)
+
+
+def test_specializations_are_bounded_and_the_one_used_longest_ago_goes() -> None:
+    fast = trident.optimize(add_one, max_specializations=2, dynamic=False)
+
+    def call(size: int) -> dict[str, int]:
+        torch.testing.assert_close(fast(torch.ones(size)), torch.full((size,), 2.0))
+        return outcomes(fast)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(1)
+        call(2)
+        assert call(1) == {"misses": 2, "hits": 1}
+    with pytest.warns(UserWarning, match="max_specializations=2.*trident.explain") as caught:
+        assert call(3) == {"misses": 3, "hits": 1}  # 2 goes
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert call(1) == {"misses": 3, "hits": 2}
+        assert call(2) == {"misses": 4, "hits": 2}  # 3 goes, without a second warning
+        assert call(1) == {"misses": 4, "hits": 3}
+    assert fast.stats()["specializations"] == 2 and fast.stats()["evictions"] == 2
+
+
+def test_wrong_arguments_raise_as_eager_and_spoil_nothing() -> None:
+    fast = trident.optimize(add_one)
+    x = torch.randn(3)
+    fast(x)
+    for args, kwargs in (((), {}), ((x,), {"y": x}), ((x, x), {}), ((), {"wrong": x})):
+        with pytest.raises(TypeError) as mine:
+            fast(*args, **kwargs)
+        with pytest.raises(TypeError) as theirs:
+            add_one(*args, **kwargs)
+        assert str(mine.value) == str(theirs.value)
+    torch.testing.assert_close(fast(x), add_one(x))
+    assert outcomes(fast) == {"misses": 1, "hits": 1, "errors": 4}
+
+
+def test_shapes_that_do_not_fit_raise_as_eager(device: torch.device) -> None:
+    model = torch.nn.Linear(4, 3).to(device)
+    fast = trident.optimize(model)
+    x = torch.randn(2, 4, device=device)
+    fast(x)
+    with pytest.raises(RuntimeError) as mine:
+        fast(x[:, :3])
+    with pytest.raises(RuntimeError) as theirs:
+        model(x[:, :3])
+    assert str(mine.value) == str(theirs.value)
+    torch.testing.assert_close(fast(x), model(x))
+    assert outcomes(fast) == {"misses": 1, "hits": 1, "errors": 1}
+
+
+def test_deleted_weight_raises_as_eager_until_it_is_back(device: torch.device) -> None:
+    model = torch.nn.Linear(4, 3).to(device)
+    fast = trident.optimize(model)
+    x = torch.randn(2, 4, device=device)
+    expected = fast(x)
+    weight = model.weight
+    del model.weight
+    with pytest.raises(AttributeError, match="weight"):
+        fast(x)
+    model.weight = weight
+    torch.testing.assert_close(fast(x), expected)
+    assert outcomes(fast)["errors"] == 1
+
+
+def test_kernel_that_does_not_compile_raises_and_spoils_nothing(device: torch.device) -> None:
+    fast = trident.optimize(pick)
+    x = torch.randn(64, device=device)
+    for count in (1, 2):
+        with pytest.raises(Exception, match="there_is_no_such_function"):
+            fast(x, True)
+        assert outcomes(fast)["errors"] == count
+    for _ in range(2):
+        torch.testing.assert_close(fast(x, False), 2 * x)
+    assert outcomes(fast) == {"errors": 2, "misses": 1, "hits": 1}
+
+
+def test_missing_compiler_is_a_build_error_that_says_what_to_do(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Counting()
+    fast = trident.optimize(model)
+    x = torch.ones(3)
+    monkeypatch.setenv("TRIDENT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", "/nonexistent")
+    for count in (1, 2):
+        with pytest.raises(trident.BuildError, match="'/nonexistent'.*apt-get install.*CXX"):
+            fast(x)
+        assert outcomes(fast) == {"errors": count}
+    assert model.calls == 0  # an error of the machine is not a reason to run eagerly
+    monkeypatch.delenv("CXX")
+    torch.testing.assert_close(fast(x), x)
+    assert outcomes(fast) == {"errors": 2, "misses": 1}
+
+
+def test_cache_folder_that_cannot_be_written_does_not_matter(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("TRIDENT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    fast = trident.optimize(add_one)
+    x = torch.randn(7)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), add_one(x))
+    assert outcomes(fast) == {"misses": 1, "hits": 1}
