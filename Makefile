@@ -3,6 +3,7 @@
 #   make demo          creates .venv, installs everything, builds, runs examples/llama_qwen_demo.py
 #   make test          the same set-up, then format, lint, types, C++ tests (ctest), Python tests (pytest)
 #   make fuzz          20,000 random examples of the property-based soundness tests (EXAMPLES, SEED)
+#   make sanitize      the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench         the benchmarks (needs a GPU); results as JSON under build/bench
 #   make instructions  instructions per hit on the CPU against the committed counts (needs valgrind)
 #   make VENV= demo    uses the current python3 as it is and downloads nothing; also for test, bench, ...
@@ -54,9 +55,9 @@ endif
 export SKBUILD_BUILD_DIR := $(NATIVE)
 STAMPS := $(NATIVE).stamps
 
-.PHONY: help demo test fuzz bench instructions build format lint ctest pytest clean distclean
+.PHONY: help demo test fuzz sanitize bench instructions build format lint ctest pytest clean distclean
 help:
-	@sed -n "3,14p" Makefile | sed 's/^# \{0,1\}//'
+	@sed -n "3,15p" Makefile | sed 's/^# \{0,1\}//'
 
 # --- the environment (what the tests need includes what the demo needs)
 
@@ -125,6 +126,10 @@ fuzz: $(STAMPS)/test-ready
 	$(call say,"$(EXAMPLES) random examples; to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)")
 	@PYTHONSAFEPATH=1 TRIDENT_FUZZ_EXAMPLES=$(EXAMPLES) $(PY) -P -m pytest tests/python/test_soundness_property.py \
 	  --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+
+sanitize: $(STAMPS)/test-ready
+	$(call say,"C++ tests under the sanitizers")
+	@scripts/sanitize.sh $(NATIVE).sanitize $(PY)
 
 # --- style
 

@@ -80,28 +80,40 @@ void GuardTable::drop_replaceable(std::vector<Group>& groups, const Mask& mask, 
       };
       size_ -= std::erase_if(bucket, served);
     }
+    std::erase_if(group.slots, [](const auto& slot) { return slot.second.empty(); });
   }
+  std::erase_if(groups, [](const Group& group) { return group.slots.empty(); });
 }
 
 void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {
-  std::vector<Slot>* oldest_bucket = nullptr;
-  size_t oldest_index = 0;
+  struct Place {
+    std::vector<Group>* groups = nullptr;
+    size_t group = 0;
+    uint64_t key = 0;
+    size_t index = 0;
+    const Entry* entry = nullptr;
+  } oldest;
   for (auto& [count, groups] : groups_) {
-    for (Group& group : groups) {
-      for (auto& [key, bucket] : group.slots) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (const auto& [key, bucket] : groups[g].slots) {
         for (size_t i = 0; i < bucket.size(); ++i) {
-          if (!oldest_bucket ||
-              bucket[i].entry->last_use_ < (*oldest_bucket)[oldest_index].entry->last_use_) {
-            oldest_bucket = &bucket;
-            oldest_index = i;
+          const Entry* entry = bucket[i].entry.get();
+          if (!oldest.entry || entry->last_use_ < oldest.entry->last_use_) {
+            oldest = {&groups, g, key, i, entry};
           }
         }
       }
     }
   }
-  if (!oldest_bucket) return;
-  *evicted = std::move((*oldest_bucket)[oldest_index].entry);
-  oldest_bucket->erase(oldest_bucket->begin() + static_cast<std::ptrdiff_t>(oldest_index));
+  if (!oldest.entry) return;
+  const auto at = [](size_t index) { return static_cast<std::ptrdiff_t>(index); };
+  Group& group = (*oldest.groups)[oldest.group];
+  std::vector<Slot>& bucket = group.slots[oldest.key];
+  *evicted = std::move(bucket[oldest.index].entry);
+  bucket.erase(bucket.begin() + at(oldest.index));
+  // What is empty would cost later look-ups a probe.
+  if (bucket.empty()) group.slots.erase(oldest.key);
+  if (group.slots.empty()) oldest.groups->erase(oldest.groups->begin() + at(oldest.group));
   --size_;
 }
 

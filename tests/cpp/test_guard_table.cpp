@@ -141,6 +141,42 @@ TEST(GuardTable, VerifiesFixedWordsOfAMaskBehindACollision) {
   EXPECT_EQ(found(table, {3, 10, 3}), -1);
 }
 
+TEST(GuardTable, TellsMasksAndResidualGuardsApartBehindACollision) {
+  GuardTable table(8, &constant_hash);
+  put(table, {1, 10, 3}, 1);
+  put(table, {1, 11, 3}, 2, {2});
+  auto limited = std::make_shared<Limited>(3, 1, 16);
+  table.insert(Facts{1, 12, 3}, Mask{3, {1}}, limited);
+  EXPECT_EQ(found(table, {1, 10, 3}), 1);
+  EXPECT_EQ(found(table, {1, 11, 9}), 2);
+  EXPECT_EQ(found(table, {1, 16, 3}), 3);
+  EXPECT_EQ(found(table, {1, 17, 3}), -1);
+  EXPECT_EQ(found(table, {2, 16, 3}), -1);
+}
+
+TEST(GuardTable, EvictsTheOldestOfAnOverfullBucketAlone) {
+  GuardTable table(3, &constant_hash);
+  put(table, {1, 5}, 1);
+  put(table, {2, 5}, 2, {1});
+  put(table, {3, 5}, 3);
+  EXPECT_EQ(found(table, {1, 5}), 1);
+  put(table, {4, 5}, 4);  // 2 was used longest ago
+  EXPECT_EQ(found(table, {2, 5}), -1);
+  for (const int name : {1, 3, 4}) {
+    EXPECT_EQ(found(table, {static_cast<uint64_t>(name), 5}), name);
+  }
+}
+
+TEST(GuardTable, AMaskWithoutEntriesCostsNoProbe) {
+  GuardTable table(1, &counting_hash);
+  put(table, {1, 2, 3}, 1, {0});
+  put(table, {1, 2, 3}, 2, {1});
+  EXPECT_EQ(table.num_masks(), 1u);
+  hash_calls = 0;
+  EXPECT_EQ(found(table, {1, 9, 3}), 2);
+  EXPECT_EQ(hash_calls, 1);
+}
+
 TEST(GuardTable, SymbolicWordsAreLeftOutOfTheKey) {
   GuardTable table(8);
   put(table, {1, 10, 3, 20}, 1, {1, 3});
