@@ -51,6 +51,9 @@ _MAX_TUNED_LAUNCHES = 256
 
 _NOT_COMPILED = object()
 
+# What a trace raises where code or sizes depend on the values of tensors.
+_VALUES_MATTER = (DataDependentOutputException, DynamicOutputShapeException)
+
 # Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
 _capture_lock = threading.RLock()
 
@@ -168,6 +171,8 @@ class Optimizer:
         if problem is not None:
             if isinstance(problem, TridentError):
                 raise problem
+            if isinstance(problem, _VALUES_MATTER):
+                raise UnsupportedError(*_explain(problem)) from problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
 
     def _compile(

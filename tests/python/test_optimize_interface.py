@@ -244,3 +244,9 @@ def test_explain_names_the_line_of_what_runs_eagerly() -> None:
     assert "runs eagerly: the call prints" in text and line_of(prints, "print(") in text
     with pytest.raises(TypeError, match="not the result of trident.optimize"):
         trident.explain(prints)
+
+
+def test_prepare_says_why_values_are_in_the_way() -> None:
+    fast = trident.optimize(lambda x: x[x > 0])
+    with pytest.raises(trident.UnsupportedError, match=r"size depends.*\.py:\d+"):
+        fast.prepare(torch.ones(3))

@@ -266,3 +266,18 @@ def test_eviction_keeps_results_right() -> None:
         for value in (1, 2, 3, 1, 3, 2, 1):
             pair.call(2, lambda value=value: (torch.ones(4), value))
         assert pair.fast.stats()["specializations"] == 2
+
+
+def test_a_trace_leaves_no_text_behind() -> None:
+    """PyTorch keeps the Python text of every traced graph, for tracebacks that nobody will see."""
+    import linecache
+
+    def texts() -> set[str]:
+        return {name for name in linecache.cache if name.startswith("<eval_with_key>")}
+
+    before = texts()
+    fast = trident.optimize(lambda x: x * 3 - 1)
+    with torch.no_grad():
+        fast(torch.ones(4))
+    assert fast.stats()["misses"] == 1
+    assert texts() == before

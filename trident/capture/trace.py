@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import linecache
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -161,6 +162,7 @@ class TracedCall:
         if self._symbols is not None:
             check_type_tests(executed)
         graph = graph_module.graph
+        _forget_source(graph_module)
         constants = self._constants(graph_module)
         inputs = self._inputs(graph)
         return Capture(
@@ -382,6 +384,15 @@ def _unseen_trace() -> Iterator[None]:
             yield
     finally:
         module._is_make_fx_tracing = asked
+
+
+def _forget_source(graph_module: torch.fx.GraphModule) -> None:
+    """Drops the text of the graph's own Python code, which PyTorch keeps for every trace."""
+    loader: Any = getattr(torch.fx.graph_module, "_loader", None)
+    name = type(graph_module).forward.__code__.co_filename
+    if name in getattr(loader, "eval_cache", ()):
+        del loader.eval_cache[name]
+        linecache.cache.pop(name, None)
 
 
 @contextlib.contextmanager
