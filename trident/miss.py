@@ -272,10 +272,10 @@ class Optimizer:
             raise problem
         try:
             result = self.function(*args, **kwargs)
-        except Exception:
-            _C.count(
-                self.scm, "error"
-            )  # the user's own: eager raises it, so does the optimized call
+        except Exception as error:  # the user's own: eager raises it, so does the optimized call
+            _C.count(self.scm, "error")
+            if isinstance(problem, UnsupportedError):
+                error.add_note(f"trident: the call ran eagerly, because {problem}")
             raise
         if strict:
             _C.count(self.scm, "error")

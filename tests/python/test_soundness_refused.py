@@ -353,3 +353,19 @@ def test_what_a_call_leaves_changed_is_changed_once() -> None:
                 os.environ.pop("TRIDENT_TEST", None)
         assert seen[0] == seen[1], function.__name__
         assert hits == hitting[function], function.__name__
+
+
+def test_an_error_of_a_call_that_ran_eagerly_says_why_it_did() -> None:
+    def prints_and_fails(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        raise Own("mine")
+
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise Own("mine")
+
+    for function, noted in ((prints_and_fails, True), (fails, False)):
+        fast = trident.optimize(function)
+        with torch.no_grad(), pytest.raises(Own, match="^mine") as caught:
+            fast(torch.ones(2))
+        notes = getattr(caught.value, "__notes__", [])
+        assert any("ran eagerly" in note and "print" in note for note in notes) == noted
