@@ -50,7 +50,7 @@ class SpecializationRecord:
         argument_inputs: inputs of the program that are arguments of the call, by position.
         written_inputs: inputs that the program may write.
         graph_obstacle: why the program cannot become a CUDA graph, or None.
-        python_operators: operators that run Python code at each hit.
+        python_operators: operators that run Python code at each hit, each with the reason.
         graph: what became of capturing it, in words.
         cuda_graph: the captured graph, kept alive here.
     """
@@ -69,7 +69,7 @@ class SpecializationRecord:
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None
-    python_operators: list[str] = dataclasses.field(default_factory=list)
+    python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
     graph: str | None = None
     cuda_graph: torch.cuda.CUDAGraph | None = None
 
@@ -150,7 +150,7 @@ def compile_call(
     record.graph_obstacle = generated.graph_obstacle
     record.python_operators = capture.python_operators
     if capture.python_operators:
-        record.graph_obstacle = f"{capture.python_operators[0]} runs Python code"
+        record.graph_obstacle = f"{next(iter(capture.python_operators))} runs Python code"
     record.seconds = time.perf_counter() - started
     try:
         evicted = _C.publish(

@@ -51,7 +51,7 @@ class Capture:
             may be SymInts, and nodes that compute them have no other meaning; grids and integer
             arguments of ``launches`` may be, too.
         python_operators: operators in ``graph`` that run Python kernels each time, and are to be
-            called through the dispatcher.
+            called through the dispatcher; each with why its kernel was not traced.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Capture:
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
     symbols: Symbols | None = None
-    python_operators: list[str] = dataclasses.field(default_factory=list)
+    python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def size(self, value: Any) -> Size:
         """A size, stride or integer of the trace, over the program's symbols."""

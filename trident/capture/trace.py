@@ -64,7 +64,10 @@ def capture_call(
     while True:
         traced = TracedCall(name, function, args, kwargs, facts, symbolic, frozenset(opaque))
         try:
-            return traced.capture()
+            capture = traced.capture()
+            for operator in capture.python_operators:
+                capture.python_operators[operator] = _first_line(opaque[operator])
+            return capture
         except (NotReadyError, LeftToTriton):
             raise
         except Exception as error:
@@ -81,6 +84,10 @@ def capture_call(
             for operator, problem in failed.items():
                 logger.info("%s: %s stays a call: %s", name, operator, problem)
             opaque |= failed
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem) or type(problem).__name__).partition("\n")[0]
 
 
 class TracedCall:
@@ -177,7 +184,7 @@ class TracedCall:
             effects=self._effects,
             reads=self._reads(executed),
             symbols=self._symbols,
-            python_operators=list(self._operators.called),
+            python_operators=dict.fromkeys(self._operators.called, ""),
         )
 
     @property

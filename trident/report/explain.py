@@ -46,8 +46,8 @@ def explain(optimized: Any) -> str:
             f"    {record.operators} operator calls, {len(record.kernels)} launches, "
             f"arena {record.arena_bytes} bytes"
         )
-        if record.python_operators:
-            lines.append(f"    Python code at each hit: {', '.join(record.python_operators)}")
+        for operator, reason in record.python_operators.items():
+            lines.append(f"    Python code at each hit: {operator}, not traced because {reason}")
         if record.graph is not None:
             lines.append(f"    graph mode: {record.graph}")
         for label, count in collections.Counter(record.kernels).items():
