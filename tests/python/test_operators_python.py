@@ -211,6 +211,23 @@ def test_kernels_over_aten_are_captured_and_seen_to_come_and_go(device: torch.de
             assert fast.stats()["misses"] == 2, round_
 
 
+def test_registering_inside_of_the_call_is_left_to_eager(device: torch.device) -> None:
+    def call(x: Tensor) -> Tensor:
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("silu", lambda x: x + 10, KEYS[device.type])
+        try:
+            return call_silu(x)
+        finally:
+            library._destroy()
+
+    fast = trident.optimize(call)
+    x = torch.randn(7, device=device)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), x + 11)
+    assert fast.stats()["fallbacks"] == 2
+
+
 def test_another_kernel_over_the_same_operator_is_a_miss(
     aten_library: torch.library.Library, device: torch.device
 ) -> None:

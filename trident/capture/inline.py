@@ -10,6 +10,7 @@ that name in `opaque` keeps it as one call.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 
-from trident.capture.registrations import has_python_kernel, note_use
+from trident.capture.registrations import (
+    has_python_kernel,
+    note_use,
+    operators_with_python_kernels,
+)
 from trident.errors import UnsupportedError
 
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -49,6 +54,7 @@ class InlineOperators(TorchDispatchMode):
         self._depth = 0
         self._direct: OpOverload | None = None
         self._autocast: dict[str, bool] = {}
+        self._candidates = operators_with_python_kernels()
         self.failed: dict[str, Exception] = {}
         self.called: dict[str, None] = {}
         self.custom_ops: dict[str, Any] = {}
@@ -66,8 +72,8 @@ class InlineOperators(TorchDispatchMode):
         if func is self._direct:
             self._direct = None
             return self._call(func, args, kwargs)
-        device = _device(args, kwargs)
-        if not _runs_python(func.name(), device):
+        device = _device(args, kwargs) if func.name() in self._candidates else None
+        if device is None or not _runs_python(func.name(), device):
             if self._depth and autograd_would_have_decomposed(
                 func, pytree.tree_leaves((args, kwargs))
             ):
@@ -130,11 +136,11 @@ class InlineOperators(TorchDispatchMode):
     @contextlib.contextmanager
     def _autocast_is_followed(self) -> Iterator[None]:
         self._autocast = {device: torch.is_autocast_enabled(device) for device in _AUTOCAST}
-        enable = torch.set_autocast_enabled
+        enable, thread = torch.set_autocast_enabled, threading.get_ident()
 
         def set_autocast_enabled(*args: Any) -> None:
             enable(*args)
-            if len(args) == 2:
+            if len(args) == 2 and threading.get_ident() == thread:
                 self._autocast[args[0]] = bool(args[1])
 
         torch.set_autocast_enabled = set_autocast_enabled  # type: ignore[assignment]

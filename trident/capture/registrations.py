@@ -31,6 +31,7 @@ class _Registrations:
         self._used: set[str] = set()
         self._numbers: dict[tuple[Any, ...], int] = {(): 0}
         self._serial = itertools.count(1)
+        self.changes = 0
         self._functions = IdentityCache(lambda _: next(self._serial))
 
     def use(self, operator: str) -> None:
@@ -70,6 +71,7 @@ class _Registrations:
             return next(self._serial)
 
     def _publish(self) -> None:
+        self.changes += 1
         state = tuple(kernel for _, kernel in self._present)
         _C.set_registrations(self._numbers.setdefault(state, len(self._numbers)))
 
@@ -85,9 +87,19 @@ def note_use(operator: str) -> None:
     _registrations.use(operator)
 
 
+def changes() -> int:
+    """How often what counts has changed in this process."""
+    return _registrations.changes
+
+
 def has_python_kernel(operator: str, key: str) -> bool:
     """Whether the kernel at a dispatch key was registered from Python."""
     return f"{operator.replace('::', '/', 1)}/{key}" in torch.library._impls
+
+
+def operators_with_python_kernels() -> set[str]:
+    """The operators, ``namespace::name.overload``, with a kernel of Python's at some key."""
+    return {each.rpartition("/")[0].replace("/", "::", 1) for each in torch.library._impls}
 
 
 def _watch() -> None:

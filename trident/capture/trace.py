@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
+from trident.capture import registrations
 from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
 from trident.capture.gradients import GradientWatch
 from trident.capture.hidden import refuse_hidden_access
@@ -139,6 +140,7 @@ class TracedCall:
         """
         observer = self._observer = Observer(self._containers)
         rules = {**call_rules(), None: observer.enter}
+        registered = registrations.changes()
         with _grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for tensor, fake in zip(self._tensors, fakes, strict=True):
@@ -165,6 +167,8 @@ class TracedCall:
             raise refused[0]
         if error is not None:
             raise error
+        if registered != registrations.changes():
+            raise UnsupportedError("operators' kernels were registered while the call was captured")
         assert graph_module is not None  # the other outcome
         if self._symbols is not None:
             check_type_tests(executed)
