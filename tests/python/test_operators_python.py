@@ -228,6 +228,22 @@ def test_registering_inside_of_the_call_is_left_to_eager(device: torch.device) -
     assert fast.stats()["fallbacks"] == 2
 
 
+def test_a_library_that_goes_late_takes_no_other_kernels_with_it(device: torch.device) -> None:
+    """PyTorch's list of kernels then forgets those of the library that came after it."""
+    key = KEYS[device.type]
+    first = torch.library.Library("aten", "IMPL")
+    first.impl("silu", lambda x: x + 10, key)
+    second = torch.library.Library("aten", "IMPL")
+    second.impl("silu", lambda x: x + 20, key)
+    first._destroy()
+    try:
+        x = torch.randn(7, device=device)
+        torch.testing.assert_close(run_captured(call_silu, x), x + 21)
+    finally:
+        second._destroy()
+    torch.testing.assert_close(run_captured(call_silu, x), x.sigmoid() * x + 1)
+
+
 def test_another_kernel_over_the_same_operator_is_a_miss(
     aten_library: torch.library.Library, device: torch.device
 ) -> None:

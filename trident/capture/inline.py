@@ -21,11 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 
-from trident.capture.registrations import (
-    has_python_kernel,
-    note_use,
-    operators_with_python_kernels,
-)
+from trident.capture.registrations import note_use, python_kernels
 from trident.errors import UnsupportedError
 
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -54,7 +50,8 @@ class InlineOperators(TorchDispatchMode):
         self._depth = 0
         self._direct: OpOverload | None = None
         self._autocast: dict[str, bool] = {}
-        self._candidates = operators_with_python_kernels()
+        self._kernels = python_kernels()
+        self._operators = {operator for operator, _ in self._kernels}
         self.failed: dict[str, Exception] = {}
         self.called: dict[str, None] = {}
         self.custom_ops: dict[str, Any] = {}
@@ -72,8 +69,8 @@ class InlineOperators(TorchDispatchMode):
         if func is self._direct:
             self._direct = None
             return self._call(func, args, kwargs)
-        device = _device(args, kwargs) if func.name() in self._candidates else None
-        if device is None or not _runs_python(func.name(), device):
+        device = _device(args, kwargs) if func.name() in self._operators else None
+        if device is None or not self._runs_python(func.name(), device):
             if self._depth and autograd_would_have_decomposed(
                 func, pytree.tree_leaves((args, kwargs))
             ):
@@ -84,6 +81,16 @@ class InlineOperators(TorchDispatchMode):
                     return result
             return self._call(func, args, kwargs)
         return self._run_kernel(func, device, args, kwargs)
+
+    def _runs_python(self, name: str, device: str) -> bool:
+        backend = _BACKENDS.get(device)
+        if backend is None:
+            return False
+        if (name, backend) in self._kernels:
+            return True
+        return any((name, key) in self._kernels for key in _ANY_BACKEND) and not _has_kernel(
+            name, backend
+        )
 
     def _run_kernel(
         self, func: OpOverload, device: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -170,17 +177,6 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
                 return device.type
             found = "cpu"
     return found or "cpu"
-
-
-def _runs_python(name: str, device: str) -> bool:
-    backend = _BACKENDS.get(device)
-    if backend is None:
-        return False
-    if has_python_kernel(name, backend):
-        return True
-    return any(has_python_kernel(name, key) for key in _ANY_BACKEND) and not _has_kernel(
-        name, backend
-    )
 
 
 def _holds_fakes(values: Iterable[Any]) -> bool:

@@ -27,7 +27,11 @@ class _Registrations:
         self._lock = threading.Lock()
         # What counts, in order of registration: (module of the library, kernel).
         self._present: list[tuple[int, tuple[Any, ...]]] = []
-        self._operators: dict[int, set[str]] = {}  # all that a library has kernels for
+        # All kernels of a library, by operator and key: whether they count.
+        self._kernels: dict[int, dict[tuple[str, str], bool]] = {}
+        # PyTorch's own list, which forgets a kernel that is registered anew before the library that
+        # had it first goes: kept as it was when this module was imported.
+        self._earlier = {_operator_and_key(each) for each in torch.library._impls}
         self._used: set[str] = set()
         self._numbers: dict[tuple[Any, ...], int] = {(): 0}
         self._serial = itertools.count(1)
@@ -38,27 +42,34 @@ class _Registrations:
         with self._lock:
             self._used.add(operator)
 
-    def add(self, library: Any, operator: str, key: str, function: Any) -> None:
+    def known(self) -> set[tuple[str, str]]:
         with self._lock:
-            self._operators.setdefault(id(library), set()).add(operator)
-            if key not in _IRRELEVANT_KEYS and self._matters(operator):
+            present = {each for kernels in self._kernels.values() for each in kernels}
+            return present | self._earlier | {_operator_and_key(e) for e in torch.library._impls}
+
+    def add(self, library: Any, operator: str, key: str, function: Any) -> None:
+        counts = key not in _IRRELEVANT_KEYS and self._matters(operator)
+        with self._lock:
+            self._kernels.setdefault(id(library), {})[operator, key] = counts
+            if counts:
                 self._present.append((id(library), (operator, key, self._number_of(function))))
                 self._publish()
 
     def remove(self, library: Any) -> None:
         with self._lock:
-            operators = self._operators.get(id(library))
-            self._operators[id(library)] = set()  # PyTorch resets what was reset once more
+            kernels = self._kernels.get(id(library))
+            self._kernels[id(library)] = {}  # PyTorch resets what was reset once more
             before = len(self._present)
             self._present = [entry for entry in self._present if entry[0] != id(library)]
-            removed = before - len(self._present)
+            changed = len(self._present) != before
             # Kernels from before they mattered, or before this module was there: no way back.
-            if operators is None or (
-                not removed and any(self._matters(operator) for operator in operators)
+            if kernels is None or any(
+                not counted and key not in _IRRELEVANT_KEYS and self._matters(operator)
+                for (operator, key), counted in kernels.items()
             ):
                 self._present.append((0, (next(self._serial),)))
-                removed += 1
-            if removed:
+                changed = True
+            if changed:
                 self._publish()
 
     def _matters(self, operator: str) -> bool:
@@ -74,6 +85,12 @@ class _Registrations:
         self.changes += 1
         state = tuple(kernel for _, kernel in self._present)
         _C.set_registrations(self._numbers.setdefault(state, len(self._numbers)))
+
+
+def _operator_and_key(entry: str) -> tuple[str, str]:
+    """Of an entry of PyTorch's list, ``namespace/name.overload/key``."""
+    operator, _, key = entry.rpartition("/")
+    return operator.replace("/", "::", 1), key
 
 
 _registrations = _Registrations()
@@ -92,14 +109,12 @@ def changes() -> int:
     return _registrations.changes
 
 
-def has_python_kernel(operator: str, key: str) -> bool:
-    """Whether the kernel at a dispatch key was registered from Python."""
-    return f"{operator.replace('::', '/', 1)}/{key}" in torch.library._impls
+def python_kernels() -> set[tuple[str, str]]:
+    """``(namespace::name.overload, dispatch key)`` of the kernels that Python has registered.
 
-
-def operators_with_python_kernels() -> set[str]:
-    """The operators, ``namespace::name.overload``, with a kernel of Python's at some key."""
-    return {each.rpartition("/")[0].replace("/", "::", 1) for each in torch.library._impls}
+    One that was removed may still be among them.
+    """
+    return _registrations.known()
 
 
 def _watch() -> None:
