@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trident.capture.layouts import check_layout
 from trident.errors import UnsupportedError
 
 _METHODS = (
@@ -84,7 +85,9 @@ class _Watch(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         try:
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            check_layout(func, args, kwargs or {}, result)
+            return result
         except Exception as error:
             tags = getattr(func, "tags", ())
             if (

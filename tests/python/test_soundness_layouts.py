@@ -1,0 +1,73 @@
+"""Operators whose kernels lay results out otherwise than a trace says, for inputs with gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from soundness_helpers import Pair
+from torch import nn
+
+
+def channels_last() -> torch.Tensor:
+    return torch.arange(180.0).reshape(2, 6, 5, 3).to(memory_format=torch.channels_last)
+
+
+def reversed_axes() -> torch.Tensor:
+    return torch.arange(60.0).reshape(5, 4, 3).permute(2, 1, 0)
+
+
+def seen(y: torch.Tensor) -> Any:
+    """A result, views of it, and its strides."""
+    return y, y.reshape(-1)[:7] + 1, y.transpose(0, 1) * 2, y[0], y.stride()
+
+
+def group_norm(x: torch.Tensor) -> Any:
+    return seen(nn.functional.group_norm(x, 2))
+
+
+def batch_norm(x: torch.Tensor) -> Any:
+    channels = x.shape[1]
+    return seen(nn.functional.batch_norm(x, torch.zeros(channels), torch.ones(channels)))
+
+
+def convolution(x: torch.Tensor) -> Any:
+    weight = torch.ones(4, x.shape[1], 3, 3)
+    return seen(nn.functional.conv2d(x, weight, padding=1))
+
+
+def pooling(x: torch.Tensor) -> Any:
+    return seen(nn.functional.avg_pool2d(x, 2)), seen(nn.functional.max_pool2d(x, 2))
+
+
+def padding(x: torch.Tensor) -> Any:
+    return seen(nn.functional.pad(x, (1, 1))), seen(nn.functional.interpolate(x, scale_factor=2))
+
+
+def sorting(x: torch.Tensor) -> Any:
+    return seen(x.sort(0)[0]), seen(x.softmax(1)), seen(x.cumsum(0)), seen(torch.cat([x, x], 1))
+
+
+IMAGES = (group_norm, batch_norm, convolution, pooling, padding, sorting)
+CASES = [(channels_last, f) for f in IMAGES] + [(reversed_axes, f) for f in (batch_norm, sorting)]
+
+
+@pytest.mark.parametrize(("make", "function"), CASES, ids=lambda f: f.__name__)
+def test_strides_and_views_are_eagers(
+    make: Callable[[], torch.Tensor], function: Callable[[torch.Tensor], Any]
+) -> None:
+    with torch.no_grad():
+        assert Pair(lambda: function, make).call(2) in ("mh", "ff")
+        assert Pair(lambda: function, lambda: make().contiguous()).call(2) == "mh"
+
+
+def test_what_cannot_be_believed_runs_eagerly_and_says_so() -> None:
+    pair = Pair(lambda: group_norm, channels_last)
+    with torch.no_grad():
+        assert pair.call(2) == "ff"
+    from trident.optimize import optimizer_of
+
+    (reason,) = optimizer_of(pair.fast).eager_reasons()
+    assert "native_group_norm" in reason and "contiguous()" in reason
