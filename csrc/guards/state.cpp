@@ -132,6 +132,10 @@ void Reads::add_type(PyTypeObject* type) {
   types_.push_back(Ref::borrow(reinterpret_cast<PyObject*>(type)));
 }
 
+void Reads::add_limit(PyObject* dict, Py_ssize_t limit) {
+  limits_.emplace_back(Ref::borrow(dict), limit);
+}
+
 bool Reads::describe(Walk& walk, Watch& watch) const {
   Walker walker(walk, &watch);
   for (const Read& read : reads_) {
@@ -178,6 +182,9 @@ std::string Reads::record() {
 }
 
 bool Reads::unchanged() {
+  for (const auto& [dict, limit] : limits_) {
+    if (PyDict_GET_SIZE(dict.get()) >= limit) return false;
+  }
   if (watch_.unchanged()) {
     bool same = true;
     for (size_t i = 0; same && i < tensors_.size(); ++i) {
@@ -199,6 +206,7 @@ int Reads::traverse(visitproc visit, void* arg) const {
     Py_VISIT(read.source.get());
     Py_VISIT(read.name.get());
   }
+  for (const auto& limited : limits_) Py_VISIT(limited.first.get());
   for (const auto* references : {&types_, &identities_}) {
     for (const Ref& reference : *references) Py_VISIT(reference.get());
   }

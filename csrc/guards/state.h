@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "guards/walker.h"
 #include "guards/watch.h"
@@ -72,6 +73,8 @@ class Reads {
   // A closure cell; or a function: its code, defaults and attributes.
   void add_cell(PyObject* cell, bool deep);
   void add_type(PyTypeObject* type);
+  // A dictionary that must stay smaller than `limit`: what it holds at that size may be used anew.
+  void add_limit(PyObject* dict, Py_ssize_t limit);
   // Records the present values. Returns why one cannot be described, or an empty string.
   std::string record();
   bool unchanged();
@@ -88,6 +91,7 @@ class Reads {
   };
   std::vector<Read> reads_;
   std::vector<Ref> types_;
+  std::vector<std::pair<Ref, Py_ssize_t>> limits_;
   Watch watch_;
   std::vector<uint64_t> words_;
   std::vector<Ref> identities_;

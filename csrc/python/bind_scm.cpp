@@ -48,6 +48,10 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
   for (const py::handle read : reads) {
     const auto triple = py::reinterpret_borrow<py::tuple>(read);
     const py::object source = triple[0], name = triple[1];
+    if (triple[2].is_none()) {
+      specialization->reads.add_limit(source.ptr(), py::cast<Py_ssize_t>(name));
+      continue;
+    }
     const bool deep = py::cast<bool>(triple[2]);
     if (PyType_Check(source.ptr())) {
       specialization->reads.add_type(reinterpret_cast<PyTypeObject*>(source.ptr()));

@@ -383,7 +383,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "bytearray": (lambda: bytearray(b"a"), "bytearray"),
     "file": (lambda: __import__("io").StringIO(), "StringIO"),
     "generator of random numbers": (lambda: __import__("random").Random(1), "Random"),
-    "cached function": (lambda: functools.lru_cache(function), "lru_cache"),
     "bound builtin": (lambda: [].append, "bound to an object"),
     "tensor subclass": (lambda: torch.ones(2).as_subclass(Wrapped), "subclass"),
     "sparse": (lambda: torch.eye(2).to_sparse(), "not dense"),

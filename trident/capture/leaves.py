@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import functools
 import logging
 import re
 import threading
@@ -21,6 +22,7 @@ LEAF_TYPES: tuple[Any, ...] = (
     CustomOpDef,
     _C.Scm,
     _C.ModuleEntry,
+    functools._lru_cache_wrapper,  # trident.capture.caches guards what it returns
     logging.Logger,
     logging.Handler,
     re.Pattern,

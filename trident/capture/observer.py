@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-import functools
-import gc
-import sys
 import types
 from typing import Any
 
+from trident.capture.caches import Caches
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
@@ -42,7 +40,7 @@ class Observer:
         self._library: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
-        self._caches = _called_caches()
+        self._caches = Caches()
         for container in containers:
             self._start(container)
 
@@ -136,8 +134,6 @@ class Observer:
         if isinstance(value, types.ModuleType):
             self._add_module(value)
             return
-        if isinstance(value, functools._lru_cache_wrapper):
-            raise UnsupportedError(f"{path} is a function with a cache (functools.lru_cache)")
         if id(value) in self._containers and not isinstance(value, types.FunctionType):
             facts = code_facts(code) if code is not None else None
             if facts is not None and facts.compares_identity:
@@ -229,18 +225,8 @@ class Observer:
                     del namespace[name]
         changed_library = self._restore_library()
         changed = changed or changed_library
-        for wrapper, before_counts in self._caches.items():
-            counts = wrapper.cache_info()
-            if (counts.hits, counts.misses) == before_counts:
-                continue
-            if counts.misses != before_counts[1]:
-                wrapper.cache_clear()  # it may hold tensors of the trace by now
-            owner = getattr(wrapper, "__wrapped__", None)
-            if not is_library_globals(getattr(owner, "__globals__", {})):
-                name = getattr(wrapper, "__qualname__", "?")
-                self.problem = self.problem or UnsupportedError(
-                    f"the call uses {name}, a function with a cache (functools.lru_cache)"
-                )
+        problem = self._caches.finish(self._reads)
+        self.problem = self.problem or problem
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
 
@@ -262,21 +248,3 @@ class Observer:
 
 
 _ABSENT = object()
-
-# Caches of PyTorch's and Triton's own machinery hold no tensors of a call.
-_KNOWN_CACHES = ("torch", "triton", "sympy", "trident", "numpy", "torch_mlir", "pytest", "_pytest")
-
-
-def _called_caches() -> dict[Any, tuple[int, int]]:
-    """Every `functools.lru_cache` of other packages, with its hits and misses so far."""
-    found = {}
-    for obj in gc.get_referrers(functools._lru_cache_wrapper):  # instances among them
-        if type(obj) is not functools._lru_cache_wrapper:
-            continue
-        module = getattr(obj, "__module__", None) or ""
-        top = module.partition(".")[0]
-        if top in _KNOWN_CACHES or top in sys.stdlib_module_names:
-            continue
-        counts = obj.cache_info()
-        found[obj] = (counts.hits, counts.misses)
-    return found

@@ -9,9 +9,10 @@ from typing import Any
 
 from trident.capture.library import is_library_globals
 
-Read = tuple[Any, Any, bool]
+Read = tuple[Any, Any, bool | None]
 """``(globals dictionary, name, deep)``; with None as name ``(cell, None, deep)``,
-``(function, None, True)`` or ``(class, None, False)``."""
+``(function, None, True)`` or ``(class, None, False)``; and ``(dictionary, limit, None)`` for a
+dictionary that stays smaller than a number."""
 
 # The machinery of a trace runs in no eager call, so nothing depends on what it reads.
 _MACHINERY = (
@@ -55,6 +56,9 @@ _MACHINERY = (
 _SHALLOW = ("torch", "triton", "numpy", "sympy", "builtins")
 
 
+_LIMIT = object()
+
+
 def is_machinery(namespace: dict[str, Any]) -> bool:
     """Whether code with these globals belongs to the trace rather than to the call."""
     name = namespace.get("__name__")
@@ -86,6 +90,17 @@ class ReadSet:
         self._reads[id(function), None] = (function, None, True)
         for cell in function.__closure__ or ():
             self._reads[id(cell), None] = (cell, None, True)
+
+    def add_cache(self, cache: dict[Any, Any], limit: int | None) -> None:
+        """What a function's cache holds now: all its entries have to stay; more may come.
+
+        Args:
+            limit: at this size the cache drops old entries and reuses their memory.
+        """
+        for key in cache:
+            self._reads[id(cache), key] = (cache, key, False)
+        if limit is not None:
+            self._reads[id(cache), _LIMIT] = (cache, limit, None)
 
     def add_library_code(self, names: tuple[str, ...], namespace: dict[str, Any]) -> None:
         """Names that a library's code mentions, where its module defines them."""

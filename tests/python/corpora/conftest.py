@@ -17,9 +17,9 @@ _tallies: list[Tally] = []
 
 
 @pytest.fixture(scope="module")
-def tally(request: pytest.FixtureRequest) -> Tally:
+def tally(request: pytest.FixtureRequest, launches: Launches | None) -> Tally:
     """Counts the cases of a module, under the name of its corpus."""
-    found = Tally(request.module.CORPUS)
+    found = Tally(request.module.CORPUS, launches)
     _tallies.append(found)
     return found
 

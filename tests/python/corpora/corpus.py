@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from triton_on_cpu import Launches
 
 import trident
 
@@ -76,6 +77,7 @@ class Tally:
     """What became of the cases of one corpus that have run so far."""
 
     corpus: str
+    launches: Launches | None = None
     captured: list[str] = dataclasses.field(default_factory=list)
     fallback: dict[str, str] = dataclasses.field(default_factory=dict)
     wrong: list[str] = dataclasses.field(default_factory=list)
@@ -87,13 +89,16 @@ class Tally:
         return [first, *(f"  {name} runs eagerly: {why}" for name, why in self.fallback.items())]
 
     @torch.no_grad()
-    def check(self, case: Case, device: torch.device, expected: Mapping[str, str]) -> None:
+    def check(self, case: Case, device: torch.device, expected: Mapping[str, str]) -> Any:
         """Optimized against eager, on other values in each call, until a call hits.
 
         Args:
             case: what to call.
             device: where.
             expected: the cases that run eagerly, with a pattern for the reason.
+
+        Returns:
+            The optimized function.
         """
         # An exception in here, in a kernel or of a comparison, is a wrong result, too.
         self.wrong.append(case.name)
@@ -111,6 +116,8 @@ class Tally:
                 stats = fast.stats()
                 if stats["hits"]:
                     break
+        if self.launches is not None:
+            self.launches.check_captured()
         self.wrong.remove(case.name)
         assert stats["errors"] == 0
         optimizer = type(fast).__trident_optimizer__
@@ -123,6 +130,7 @@ class Tally:
             self.fallback[case.name] = reasons
             assert case.name in expected, f"{case.name} runs eagerly: {reasons}"
             assert re.search(expected[case.name], reasons), reasons
+        return fast
 
 
 def same(got: Any, wanted: Any, where: str) -> None:

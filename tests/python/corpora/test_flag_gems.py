@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,28 @@ def test_buffer_with_negative_strides(
     """It starts at the last row of its tensor."""
     function = functools.partial(flipped, flag_gems)
     tally.check(Case("flip", function, lambda d: (d.normal(5, 12)[1:],)), device, {})
+
+
+def gated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.exp(x) * y + torch.softmax(x, -1)
+
+
+def test_wrappers_registered_over_aten(
+    flag_gems: Any, tally: Tally, device: torch.device, launches: Launches | None
+) -> None:
+    """As `flag_gems.enable()` does: the operators of a call are FlagGems' launches."""
+    library = torch.library.Library("aten", "IMPL")
+    replaced = {"exp": "exp", "mul.Tensor": "mul", "_softmax": "softmax"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's own, that kernels are overridden
+            for operator, name in replaced.items():
+                library.impl(operator, getattr(flag_gems.ops, name), device.type.upper())
+        arguments = Case("over_aten", gated, lambda d: (d.normal(4, 48), d.normal(4, 48)))
+        fast = tally.check(arguments, device, {})
+        assert fast.stats()["launches"] == 3 * (fast.stats()["misses"] + fast.stats()["hits"])
+    finally:
+        library._destroy()
 
 
 @torch.no_grad()

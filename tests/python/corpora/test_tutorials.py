@@ -26,6 +26,11 @@ def offsets(d: Draw) -> torch.Tensor:
 CASES = [
     Case("vector_add", tutorials.vector_add, lambda d: (d.normal(200), d.normal(200))),
     Case("vector_add_of_views", tutorials.vector_add, lambda d: (d.normal(99)[1:], d.normal(98))),
+    Case(
+        "launched_by_function",
+        tutorials.launched_by_function,
+        lambda d: (d.normal(200), d.normal(200)),
+    ),
     Case("softmax", tutorials.softmax, lambda d: (d.normal(7, 50),)),
     Case("softmax_of_columns", tutorials.softmax, lambda d: (d.normal(7, 60)[:, :50],)),
     Case("matmul", tutorials.matmul, lambda d: (d.normal(40, 24), d.normal(24, 33))),

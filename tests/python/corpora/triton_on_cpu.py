@@ -19,6 +19,7 @@ import torch
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
+import trident.pipeline
 from trident.errors import UnsupportedError
 from trident.kernels import (
     DEFAULT_TARGET,
@@ -107,13 +108,21 @@ class Launches:
     """Every distinct variant that was launched, as Trident chooses it.
 
     Attributes:
-        variants: by Trident's key.
+        variants: of eager launches, by Trident's key.
         refused: why Trident would not take a launch.
+        captured: what captured programs launch, since the last look.
     """
 
     def __init__(self) -> None:
         self.variants: dict[str, Variant] = {}
         self.refused: set[str] = set()
+        self.captured: list[Variant] = []
+
+    def check_captured(self) -> None:
+        """Asserts that programs launch what eager launched, down to constants and alignment."""
+        other = [each.label for each in self.captured if each.key not in self.variants]
+        assert not other, f"eager launches no such variant of {other}"
+        self.captured.clear()
 
     def check(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], triton_s: Kernel
@@ -175,7 +184,12 @@ def triton_on_cpu() -> Iterator[Launches]:
         launches.check(self, args, given, kernel)
         return kernel
 
+    def specialize_captured(*args: Any) -> Variant:
+        launches.captured.append(specialize(*args))
+        return launches.captured[-1]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trident.pipeline, "specialize", specialize_captured)
         patch.setattr(driver, "_active", Sm90Driver())
         patch.setattr(JITFunction, "_do_compile", compile_nothing)
         patch.setattr(JITFunction, "run", run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -396,3 +399,24 @@ def persistent_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         M=16, N=16, K=16, GROUP=2, NUM=processors, num_warps=4, num_stages=2,
     )  # fmt: skip
     return c
+
+
+@functools.lru_cache
+def block_of(count: int) -> int:
+    return min(64, triton.next_power_of_2(count))
+
+
+def launcher(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int, **options: Any) -> Any:
+    """How compilers on top of Triton (Helion, Inductor) launch: past `kernel[grid]`."""
+    return kernel.run(*args, grid=grid, warmup=False, num_warps=num_warps, **options)
+
+
+@torch.compiler.disable
+def launched_by_function(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(left)
+    block = block_of(out.numel())
+    grid = (triton.cdiv(out.numel(), block),)
+    launcher(
+        vector_add_kernel, grid, left, right, out, out.numel(), block, num_warps=4, num_stages=1
+    )
+    return out

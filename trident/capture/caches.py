@@ -1,0 +1,114 @@
+"""Functions with a cache (`functools.lru_cache`, `functools.cache`) that a call uses.
+
+What such a function returned earlier it returns again, so a captured call may use it as long as
+the entry is there. The cache itself is the guard: a dictionary in which each entry has to stay.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trident.capture.leaves import LEAF_TYPES
+from trident.capture.library import is_library_globals
+from trident.errors import NotReadyError, UnsupportedError
+
+if TYPE_CHECKING:
+    from trident.capture.reads import ReadSet
+
+# Caches of PyTorch's and Triton's own machinery hold no tensors of a call.
+_KNOWN = ("torch", "triton", "sympy", "trident", "numpy", "torch_mlir", "pytest", "_pytest")
+
+# Each entry is compared when the cache changed.
+_MAX_ENTRIES = 256
+
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, range, enum.Enum, type),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(types.FunctionType, types.BuiltinFunctionType, *LEAF_TYPES),
+)
+_DEVICE_PROPERTIES = getattr(torch._C, "_CudaDeviceProperties", None)
+
+
+class Caches:
+    """All functions with a cache, of the user's and of libraries, before a trace."""
+
+    def __init__(self) -> None:
+        self._before: dict[Any, tuple[int, int]] = {}
+        for wrapper in gc.get_referrers(functools._lru_cache_wrapper):  # instances among them
+            if type(wrapper) is not functools._lru_cache_wrapper:
+                continue
+            top = (getattr(wrapper, "__module__", None) or "").partition(".")[0]
+            if top in _KNOWN or top in sys.stdlib_module_names:
+                continue
+            counts = wrapper.cache_info()
+            self._before[wrapper] = (counts.hits, counts.misses)
+
+    def finish(self, reads: ReadSet) -> UnsupportedError | None:
+        """Adds what the trace read from caches, and empties those that it filled.
+
+        Returns:
+            Why the call cannot be captured, or not yet: a cache that the trace fills may hold
+            tensors of the trace.
+        """
+        problem: UnsupportedError | None = None
+        for wrapper, (hits, misses) in self._before.items():
+            counts = wrapper.cache_info()
+            if (counts.hits, counts.misses) == (hits, misses):
+                continue
+            filled = counts.misses != misses
+            if filled:
+                wrapper.cache_clear()
+            owner = getattr(wrapper, "__wrapped__", None)
+            if is_library_globals(getattr(owner, "__globals__", {})):
+                continue
+            name = f"{getattr(wrapper, '__qualname__', '?')}, a function with a cache"
+            if filled:
+                problem = problem or NotReadyError(f"the call is the first to use {name}")
+            else:
+                problem = problem or _read(wrapper, name, reads)
+        return problem
+
+
+def _read(wrapper: Any, name: str, reads: ReadSet) -> UnsupportedError | None:
+    counts = wrapper.cache_info()
+    found = gc.get_referents(
+        wrapper
+    )  # the cache, the function, and keys and results if it is bounded
+    caches = [
+        each
+        for each in found
+        if type(each) is dict and each is not vars(wrapper) and len(each) == counts.currsize
+    ]
+    if len(caches) != 1:
+        return UnsupportedError(f"the call uses {name}, which returns what can change")
+    (cache,) = caches
+    results = [each for each in found if each is not cache and each is not vars(wrapper)]
+    if counts.maxsize is None:
+        results += cache.values()
+    elif counts.currsize >= counts.maxsize:
+        return UnsupportedError(f"the call uses {name} that is full")
+    if len(cache) > _MAX_ENTRIES:
+        return UnsupportedError(f"the call uses {name} of more than {_MAX_ENTRIES} entries")
+    if not all(map(_is_plain, results)):
+        return UnsupportedError(f"the call uses {name}, which returns what can change")
+    reads.add_cache(cache, counts.maxsize)
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether nobody can change a value, down to what it holds."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_plain, value)) and not getattr(value, "__dict__", None)
+    if type(value) is object or isinstance(value, _PLAIN):
+        return True
+    if _DEVICE_PROPERTIES is not None and isinstance(value, _DEVICE_PROPERTIES):
+        return True
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return bool(parameters and parameters.frozen) and all(map(_is_plain, vars(value).values()))
