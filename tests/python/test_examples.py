@@ -15,6 +15,7 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCHMARKS = [f"benchmarks/{name}.py" for name in ("decode", "flaggems", "host_overhead")]
 
 
 def run_script(
@@ -54,7 +55,7 @@ def test_demo_refuses_more_tokens_than_its_cache_holds() -> None:
     assert "--tokens must lie between 1 and" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["benchmarks/decode.py", "benchmarks/host_overhead.py"])
+@pytest.mark.parametrize("script", BENCHMARKS)
 def test_benchmark_names_the_choices_for_a_wrong_mode(script: str) -> None:
     done = run_script(script, "--modes", "eagre")
     assert done.returncode == 1
@@ -62,7 +63,7 @@ def test_benchmark_names_the_choices_for_a_wrong_mode(script: str) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-@pytest.mark.parametrize("script", ["benchmarks/decode.py", "benchmarks/host_overhead.py"])
+@pytest.mark.parametrize("script", BENCHMARKS)
 def test_benchmark_without_gpu_says_so(script: str) -> None:
     done = run_script(script)
     assert done.returncode == 2

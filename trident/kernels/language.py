@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
 
-from trident.kernels import bfloat16
+from trident.kernels import narrow_floats
 from trident.kernels.functions import is_kernel
 
 _MISSING = object()
@@ -94,7 +94,9 @@ def loop_range(first: Any, second: Any = None, step: Any = None, **_: Any) -> It
 
 def _combine(function: Any, value: Any) -> Any:
     """What reductions and scans call: Triton's interpreter takes `.fn` of it, undecorated."""
-    if function.fn.__module__.startswith("triton.language") and not bfloat16.is_bfloat16(value):
+    if function.fn.__module__.startswith("triton.language") and not narrow_floats.is_bfloat16(
+        value
+    ):
         return function  # recognised by identity and done by numpy
     from trident.kernels.rewrite import interpretable
 
@@ -138,7 +140,7 @@ def _changes() -> tuple[tuple[Any, str, Any], ...]:
         recorder.set_attr(module, "range", loop_range)
         recorder.set_attr(module, "reduce", _reduce)
         recorder.set_attr(module, "associative_scan", _scan)
-    for owner, name, method in bfloat16.changes():
+    for owner, name, method in narrow_floats.changes():
         recorder.set_attr(owner, name, method)
     return tuple(recorder.changes.values())
 

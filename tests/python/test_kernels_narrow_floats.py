@@ -1,4 +1,4 @@
-"""bfloat16 in kernels that run on the CPU, against PyTorch, whose rounding is the hardware's."""
+"""bfloat16 and fp8 in kernels on the CPU, against PyTorch, whose rounding is the hardware's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from trident.kernels import DEFAULT_TARGET, interpreted_runner, record_launch, specialize
-from trident.kernels.bfloat16 import rounded, truncated, widened
+from trident.kernels.narrow_floats import fp8_codes, rounded, truncated, widened
 
 BF16 = torch.bfloat16
 
@@ -123,3 +123,36 @@ def test_rounding_at_the_edges() -> None:
     assert torch.equal(got.nan_to_num(7.0), expected.float().nan_to_num(7.0))
     assert got.isnan().tolist() == expected.isnan().tolist()
     assert not np.isinf(widened(truncated(np.float32([3.4e38])))[0])
+
+
+@triton.jit
+def fp8(x, out, back, product, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    value = tl.load(x + at).to(out.dtype.element_ty)
+    tl.store(out + at, value)
+    tl.store(back + at, value.to(tl.float16))
+    tl.store(product + at, tl.dot(value, tl.trans(value)))
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8(kind: torch.dtype) -> None:
+    x = torch.cat([values(8, 32).float() * 1.37, 0.001 * values(16, 32).float()[8:]]).view(16, 32)
+    x = torch.cat([x, x.neg() * 3], 0)
+    out, back = torch.empty(32, 32, dtype=kind), torch.empty(32, 32, dtype=torch.float16)
+    product = torch.empty(32, 32)
+    run(fp8, x, out, back, product, 32)
+    expected = x.to(kind)
+    assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
+    assert torch.equal(back, expected.half())
+    torch.testing.assert_close(product, expected.float() @ expected.float().T)
+
+
+def test_fp8_saturates_and_keeps_nan() -> None:
+    floats = np.array([449.0, -1e9, np.inf, np.nan, 464.0, -0.0], np.float32)
+    codes = torch.from_numpy(fp8_codes(floats, tl.float8e4nv)).view(torch.float8_e4m3fn).float()
+    assert codes[:3].tolist() == [448.0, -448.0, 448.0] and codes[3].isnan()
+    assert codes[4:].tolist() == [448.0, 0.0] and codes[5].signbit()
+    nearest = np.float32([1.94, 7.8, 0.0009, 60000.0])
+    down = fp8_codes(nearest, tl.float8e5, toward_zero=True)
+    assert torch.from_numpy(down).view(torch.float8_e5m2).float().tolist()[:2] == [1.75, 7.0]

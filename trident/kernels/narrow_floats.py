@@ -1,7 +1,7 @@
-"""bfloat16 in the interpreter, which holds such values as their bits and computes on those.
+"""bfloat16 and fp8 in the interpreter, which computes on their bits and loses carries in rounding.
 
 Wrappers for the methods of Triton's `InterpreterBuilder`: operands are widened to fp32, results
-rounded to the nearest bfloat16, ties to even, as the GPU does after each operation.
+rounded to the nearest value, ties to even, as the GPU does after each operation.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton._C.libtriton import ir
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpreter_builder
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 _ARITHMETIC = (
     *("create_fadd", "create_fsub", "create_fmul", "create_fdiv", "create_frem", "create_fneg"),
@@ -32,6 +33,9 @@ _CASTS = (
     *("create_fp_ext", "create_fp_trunc", "create_fp_to_fp"),
 )
 _QUIET_NAN = np.uint16(0x7FFF)
+_FP8_NAN = np.uint8(0x7F)
+_NUMPY_FLOATS = {tl.float16: np.float16, tl.float32: np.float32, tl.float64: np.float64}
+_FP8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 
 
 def widened(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -53,8 +57,34 @@ def truncated(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isnan(values), _QUIET_NAN, (bits >> np.uint32(16)).astype(np.uint16))
 
 
+@functools.cache
+def _fp8_values(kind: tl.dtype) -> np.ndarray[Any, Any]:
+    """The value of each of the 256 codes; those without a sign ascend up to infinity or NaN."""
+    codes = torch.arange(256, dtype=torch.uint8)
+    return np.asarray(codes.view(_FP8[kind]).to(torch.float32).tolist(), np.float32)
+
+
+def fp8_codes(
+    values: np.ndarray[Any, Any], kind: tl.dtype, toward_zero: bool = False
+) -> np.ndarray[Any, Any]:
+    """The codes of float32 values in fp8e4nv or fp8e5: to the nearest, ties to even, and what is
+    too large, infinity too, to the largest, as NVIDIA's conversions do."""
+    positive = _fp8_values(kind)[:128]
+    finite = positive[np.isfinite(positive)].astype(np.float64)
+    size = np.abs(values.astype(np.float64))
+    if toward_zero:
+        code = np.searchsorted(finite, size, side="right") - 1
+    else:
+        halfway = (finite[:-1] + finite[1:]) / 2
+        code = np.searchsorted(halfway, size, side="left")
+        tie = (code < len(halfway)) & (halfway[np.minimum(code, len(halfway) - 1)] == size)
+        code = code + (tie & (code % 2 == 1))
+    signed = code.astype(np.uint8) | (np.signbit(values).astype(np.uint8) << np.uint8(7))
+    return np.where(np.isnan(values), _FP8_NAN, signed)
+
+
 def changes() -> Iterator[tuple[type, str, Callable[..., Any]]]:
-    """Owner, name and replacement of each method that has to know bfloat16."""
+    """Owner, name and replacement of each method that has to know these types."""
     for names, wrap in ((_ARITHMETIC, _arithmetic), (_COMPARISONS, _comparison), (_CASTS, _cast)):
         for name in names:
             original = getattr(InterpreterBuilder, name, None)
@@ -75,8 +105,16 @@ def _is_bfloat16(value: Any) -> bool:
     return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
+def _is_fp8(value: Any) -> bool:
+    return isinstance(value, TensorHandle) and value.dtype.scalar in _FP8
+
+
 def _widen(value: Any) -> Any:
-    return TensorHandle(widened(value.data), tl.float32) if _is_bfloat16(value) else value
+    if _is_bfloat16(value):
+        return TensorHandle(widened(value.data), tl.float32)
+    if _is_fp8(value):
+        return TensorHandle(_fp8_values(value.dtype.scalar)[value.data], tl.float32)
+    return value
 
 
 def _round(value: TensorHandle) -> TensorHandle:
@@ -89,7 +127,7 @@ def _arithmetic(original: Callable[..., TensorHandle]) -> Callable[..., TensorHa
     @functools.wraps(original)
     def method(self: Any, *operands: Any) -> TensorHandle:
         tensors = [operand for operand in operands if isinstance(operand, TensorHandle)]
-        if not any(map(_is_bfloat16, tensors)):
+        if not any(_is_bfloat16(each) or _is_fp8(each) for each in tensors):
             return original(self, *operands)
         result = original(self, *map(_widen, operands))
         return _round(result) if _is_bfloat16(tensors[-1]) else result
@@ -108,23 +146,19 @@ def _comparison(original: Callable[..., TensorHandle]) -> Callable[..., TensorHa
 def _cast(original: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
     @functools.wraps(original)
     def method(self: Any, source: Any, kind: Any, *rest: Any) -> TensorHandle:
-        if _is_bfloat16(source):
-            source = _widen(source)
-            if kind.scalar == tl.float32:
-                return source
-        if kind.scalar != tl.bfloat16:
-            return original(self, source, kind, *rest)
-        values = _as_fp32(source)
-        toward_zero = ir.ROUNDING_MODE.RTZ in rest
-        return TensorHandle(truncated(values) if toward_zero else rounded(values), tl.bfloat16)
+        target = kind.scalar
+        wide = _widen(source)
+        if target == tl.bfloat16 or target in _FP8:
+            values = np.asarray(wide.data).astype(np.float32)
+            toward_zero = ir.ROUNDING_MODE.RTZ in rest
+            if target in _FP8:
+                return TensorHandle(fp8_codes(values, target, toward_zero), target)
+            return TensorHandle(truncated(values) if toward_zero else rounded(values), target)
+        if wide is not source and target in _NUMPY_FLOATS:
+            return TensorHandle(wide.data.astype(_NUMPY_FLOATS[target]), target)
+        return original(self, wide, kind, *rest)
 
     return method
-
-
-def _as_fp32(source: TensorHandle) -> np.ndarray[Any, Any]:
-    if source.dtype.scalar.is_fp8():
-        return np.asarray(interpreter_builder.create_fp_to_fp(source, tl.float32, None).data)
-    return np.asarray(source.data).astype(np.float32)
 
 
 def _constant(self: Any, value: Any) -> TensorHandle:
