@@ -37,6 +37,7 @@ from trident.kernels import (
     LeftToTriton,
     captured_globals,
     hook_places,
+    prepare_routing,
     record_launch,
     route_launches,
 )
@@ -138,6 +139,7 @@ class TracedCall:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
+        prepare_routing()
         observer = self._observer = Observer(self._containers)
         rules = {**call_rules(), None: observer.enter}
         registered = registrations.changes()

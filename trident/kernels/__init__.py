@@ -13,7 +13,7 @@ from trident.kernels.interpreter import interpreted_runner
 from trident.kernels.launch import LaunchRequest, TensorArg, record_launch
 from trident.kernels.native import native_kernel
 from trident.kernels.packing import pack_scalar, unpack_scalar
-from trident.kernels.routing import Routed, route_launches
+from trident.kernels.routing import Routed, prepare_routing, route_launches
 from trident.kernels.target import DEFAULT_TARGET, current_target
 from trident.kernels.tuning import NeedsTuning, tune_on_scratch, tuning_key
 from trident.kernels.variant import Param, Variant, specialize
@@ -40,6 +40,7 @@ __all__ = [
     "is_kernel",
     "native_kernel",
     "pack_scalar",
+    "prepare_routing",
     "record_launch",
     "route_launches",
     "specialize",

@@ -12,6 +12,7 @@ Nothing here imports FlagGems: its modules are looked up when a trace begins.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,8 +44,29 @@ def stored_winner(cache: Any, key: tuple[object, ...]) -> dict[tuple[object, ...
     return _in_thread(lambda: {key: cache[key]} if key in cache else {})
 
 
+_pool: concurrent.futures.ThreadPoolExecutor | None = None
+
+
+def prepare() -> None:
+    """Starts the thread for what happens aside of a trace, which must not start one itself."""
+    global _pool
+    if _pool is None and _strided_buffer() is not None:
+        _pool = concurrent.futures.ThreadPoolExecutor(1, "trident-aside")
+        _pool.submit(int).result()
+
+
+def _forget_thread() -> None:
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_thread)
+
+
 def _in_thread(function: Callable[[], Any]) -> Any:
     """Runs what is no part of the call: modes and recording are those of the trace's thread."""
+    if _pool is not None:
+        return _pool.submit(function).result()
     with concurrent.futures.ThreadPoolExecutor(1, "trident-aside") as pool:
         return pool.submit(function).result()
 

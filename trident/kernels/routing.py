@@ -82,6 +82,11 @@ def _is_routing() -> bool:
     return bool(_active.routes)
 
 
+def prepare_routing() -> None:
+    """Does what `route_launches` needs and a trace must not do; call it before the trace."""
+    flag_gems.prepare()
+
+
 def _install() -> None:
     global _users
     with _install_lock:
