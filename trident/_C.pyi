@@ -45,6 +45,7 @@ class Kernel:
         global_scratch_align: int,
         profile_scratch_size: int,
         profile_scratch_align: int,
+        tensor_maps: Sequence[tuple[int, int, int, int, bool, bool, Sequence[int]]] = ...,
     ) -> Kernel: ...
     @staticmethod
     def interpreted(

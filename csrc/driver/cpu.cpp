@@ -57,6 +57,7 @@ PyObject* read(ParamKind kind, uint64_t bits) {
     case ParamKind::kUint32:
       return PyLong_FromUnsignedLong(static_cast<uint32_t>(bits));
     case ParamKind::kPointer:
+    case ParamKind::kTensorMap:
     case ParamKind::kUint64:
       return PyLong_FromUnsignedLongLong(bits);
     case ParamKind::kFloat16:

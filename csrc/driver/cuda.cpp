@@ -48,6 +48,7 @@ CudaKernel::CudaKernel(CudaLibrary& library, CudaKernelSpec spec)
   TORCH_CHECK_VALUE(!spec_.cubin.empty(), "kernel ", label(), " has an empty cubin");
   TORCH_CHECK_VALUE(spec_.num_warps >= 1 && spec_.num_ctas >= 1, "kernel ", label(),
                     " has num_warps=", spec_.num_warps, " and num_ctas=", spec_.num_ctas);
+  check_tensor_maps();
   image_ = library_.intern(std::exchange(spec_.cubin, {}));
 
   const auto add = [this](cuda::AttributeId id) -> cuda::LaunchAttribute& {
@@ -71,6 +72,26 @@ CudaKernel::CudaKernel(CudaLibrary& library, CudaKernelSpec spec)
     add(cuda::AttributeId::kClusterSchedulingPolicyPreference).value.number =
         cuda::kClusterSchedulingSpread;
   }
+}
+
+void CudaKernel::check_tensor_maps() const {
+  size_t found = 0;
+  for (size_t param = 0; param < kinds().size(); ++param) {
+    if (kinds()[param] != ParamKind::kTensorMap) continue;
+    TORCH_CHECK_VALUE(found < spec_.tensor_maps.size() && spec_.tensor_maps[found].param == param,
+                      "kernel ", label(), " has no tensor map for parameter ", param);
+    const size_t rank = spec_.tensor_maps[found].block.size();
+    TORCH_CHECK_VALUE(rank >= 1 && rank <= kMaxTensorMapRank && param + 2 * rank < kinds().size(),
+                      "kernel ", label(), " has a tensor map of rank ", rank);
+    for (size_t axis = 1; axis <= rank; ++axis) {
+      TORCH_CHECK_VALUE(kinds()[param + axis] == ParamKind::kInt32 &&
+                            kinds()[param + rank + axis] == ParamKind::kInt64,
+                        "kernel ", label(), " passes other sizes than those of a tensor map");
+    }
+    ++found;
+  }
+  TORCH_CHECK_VALUE(found == spec_.tensor_maps.size(), "kernel ", label(), " has ",
+                    spec_.tensor_maps.size(), " tensor maps for ", found, " parameters");
 }
 
 cuda::Function CudaKernel::function(int device) {
@@ -138,12 +159,16 @@ CudaLaunch::CudaLaunch(CudaKernel& kernel, int device, const uint64_t* values)
       config_(kernel.config()),
       num_ctas_(kernel.spec().num_ctas),
       needs_scratch_(kernel.spec().global_scratch_size != 0 ||
-                     kernel.spec().profile_scratch_size != 0) {
+                     kernel.spec().profile_scratch_size != 0),
+      values_(values),
+      tensor_maps_(kernel.spec().tensor_maps.size()) {
   const size_t count = kernel.kinds().size();
   params_.reserve(count + 2);
   for (size_t index = 0; index < count; ++index)
     params_.push_back(const_cast<uint64_t*>(values + index));
   params_.insert(params_.end(), 2, const_cast<uint64_t*>(&kNoScratch));
+  for (size_t index = 0; index < tensor_maps_.size(); ++index)
+    params_[kernel.spec().tensor_maps[index].param] = tensor_maps_[index].bytes();
 }
 
 void CudaLaunch::run(const uint32_t* grid, cuda::Stream stream) {
@@ -158,11 +183,19 @@ void CudaLaunch::run(const uint32_t* grid, cuda::Stream stream) {
   config_.grid[1] = grid[1];
   config_.grid[2] = grid[2];
   config_.stream = stream;
+  if (!tensor_maps_.empty()) [[unlikely]]
+    update_tensor_maps();
   if (needs_scratch_) [[unlikely]] {
     run_with_scratch(grid);
   } else {
     enqueue(grid);
   }
+}
+
+void CudaLaunch::update_tensor_maps() {
+  const std::vector<TensorMapSpec>& specs = kernel_->spec().tensor_maps;
+  for (size_t index = 0; index < specs.size(); ++index)
+    tensor_maps_[index].update(kernel_->library(), specs[index], values_, kernel_->label());
 }
 
 void CudaLaunch::run_with_scratch(const uint32_t* grid) {

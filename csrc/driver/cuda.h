@@ -16,6 +16,7 @@
 
 #include "driver/cuda_api.h"
 #include "driver/kernel.h"
+#include "driver/tensor_map.h"
 
 namespace trident::driver {
 
@@ -81,6 +82,7 @@ struct CudaKernelSpec {
   uint64_t global_scratch_align = 1;
   uint64_t profile_scratch_size = 0;
   uint64_t profile_scratch_align = 1;
+  std::vector<TensorMapSpec> tensor_maps{};  // one per parameter of type "nvTmaDesc", in order
 };
 
 class CudaLaunch;
@@ -103,6 +105,7 @@ class CudaKernel final : public Kernel {
   cuda::LaunchConfig config();
 
  private:
+  void check_tensor_maps() const;
   void configure(cuda::Function function, int device);
 
   CudaLibrary& library_;
@@ -124,6 +127,7 @@ class CudaLaunch {
   void run(const uint32_t* grid, cuda::Stream stream);
 
  private:
+  void update_tensor_maps();
   void run_with_scratch(const uint32_t* grid);
   void enqueue(const uint32_t* grid);
 
@@ -132,6 +136,8 @@ class CudaLaunch {
   cuda::LaunchConfig config_;
   uint32_t num_ctas_;
   bool needs_scratch_;
+  const uint64_t* values_;
+  std::vector<TensorMap> tensor_maps_;
   std::vector<void*> params_;
 };
 

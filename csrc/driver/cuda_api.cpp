@@ -25,6 +25,8 @@ bool load_cuda_api(CudaApi& api, std::string& reason) {
     reason = dlerror();
     return false;
   }
+  api.tensor_map_encode_tiled = reinterpret_cast<decltype(api.tensor_map_encode_tiled)>(
+      dlsym(library, "cuTensorMapEncodeTiled"));
   return find(library, "cuInit", api.init, reason) &&
          find(library, "cuGetErrorName", api.get_error_name, reason) &&
          find(library, "cuGetErrorString", api.get_error_string, reason) &&

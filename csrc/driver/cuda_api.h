@@ -24,6 +24,10 @@ inline constexpr int kFunctionCachePreferShared = 1;
 inline constexpr int kDeviceMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kStreamCaptureNone = 0;
 inline constexpr int kClusterSchedulingSpread = 1;
+inline constexpr int kTensorMapInterleaveNone = 0;
+inline constexpr int kTensorMapPromoteL2To128Bytes = 2;
+inline constexpr int kTensorMapFillNone = 0;
+inline constexpr int kTensorMapFillNan = 1;
 
 enum class AttributeId : int {
   kCooperative = 2,
@@ -75,6 +79,11 @@ struct CudaApi {
   Result (*stream_is_capturing)(Stream, int* status);
   Result (*memcpy_device_to_device)(uintptr_t to, uintptr_t from, size_t bytes, Stream);
   Result (*graph_launch)(void* exec, Stream);
+  // Of Hopper and newer; null where the driver does not have it.
+  Result (*tensor_map_encode_tiled)(void* map, int type, uint32_t rank, void* address,
+                                    const uint64_t* sizes, const uint64_t* strides,
+                                    const uint32_t* block, const uint32_t* element_strides,
+                                    int interleave, int swizzle, int l2_promotion, int fill);
   Result (*launch_kernel)(const LaunchConfig*, Function, void** params, void** extra);
 };
 

@@ -10,7 +10,7 @@
 namespace trident::driver {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ParamKind>, 15> kScalarTypes = {{
+constexpr std::array<std::pair<std::string_view, ParamKind>, 16> kTypes = {{
     {"i1", ParamKind::kBool},
     {"u1", ParamKind::kBool},
     {"i8", ParamKind::kInt8},
@@ -26,13 +26,14 @@ constexpr std::array<std::pair<std::string_view, ParamKind>, 15> kScalarTypes = 
     {"fp32", ParamKind::kFloat32},
     {"f32", ParamKind::kFloat32},
     {"fp64", ParamKind::kFloat64},
+    {"nvTmaDesc", ParamKind::kTensorMap},
 }};
 
 }  // namespace
 
 ParamKind parse_param(std::string_view type) {
   if (!type.empty() && type.front() == '*') return ParamKind::kPointer;
-  for (const auto& [name, kind] : kScalarTypes) {
+  for (const auto& [name, kind] : kTypes) {
     if (name == type) return kind;
   }
   TORCH_CHECK_VALUE(false, "Trident cannot pass a kernel parameter of Triton type '",

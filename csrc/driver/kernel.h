@@ -27,9 +27,10 @@ enum class ParamKind : uint8_t {
   kBfloat16,
   kFloat32,
   kFloat64,
+  kTensorMap,  // the address of a host tensor descriptor's tensor; sizes and strides follow
 };
 
-// The kind that Triton's type string names ("*fp32", "i32", "u1"); ValueError for any other.
+// The kind that Triton's type string names ("*fp32", "i32", "u1"), or "nvTmaDesc"; ValueError for any other.
 ParamKind parse_param(std::string_view type);
 
 // A kernel that asks for more than its device has; what Triton raises as OutOfResources.

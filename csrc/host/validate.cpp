@@ -35,6 +35,9 @@ void validate_planned(const trident_program& program) {
                 program.arena_bytes, " bytes");
   }
 }
+bool holds_address(driver::ParamKind kind) {
+  return kind == driver::ParamKind::kPointer || kind == driver::ParamKind::kTensorMap;
+}
 
 void validate_launches(const trident_program& program,
                        const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
@@ -59,8 +62,7 @@ void validate_launches(const trident_program& program,
                   "program ", program.name, ": launch ", index, ", parameter ", param,
                   " has the unknown source ", source.source);
       TORCH_CHECK(source.source != TRIDENT_PARAM_PLANNED ||
-                      (source.value < program.num_planned &&
-                       kernel.kinds()[param] == driver::ParamKind::kPointer),
+                      (source.value < program.num_planned && holds_address(kernel.kinds()[param])),
                   "program ", program.name, ": launch ", index, ", parameter ", param, " (",
                   kernel.params()[param], ") takes the address of planned slot ", source.value,
                   " of ", program.num_planned);

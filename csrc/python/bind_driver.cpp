@@ -21,13 +21,28 @@ using driver::CpuKernel;
 using driver::CudaKernel;
 using driver::Kernel;
 
+// The members of driver::TensorMapSpec, in order.
+using TensorMapTuple =
+    std::tuple<uint32_t, int32_t, int32_t, uint32_t, bool, bool, std::vector<uint32_t>>;
+
 std::shared_ptr<Kernel> make_cuda(const py::bytes& cubin, std::string name, std::string label,
                                   std::vector<std::string> params, uint32_t shared,
                                   uint32_t num_warps, uint32_t num_ctas,
                                   std::array<uint32_t, 3> cluster, bool launch_pdl,
                                   bool cooperative, uint64_t global_scratch_size,
                                   uint64_t global_scratch_align, uint64_t profile_scratch_size,
-                                  uint64_t profile_scratch_align) {
+                                  uint64_t profile_scratch_align,
+                                  const std::vector<TensorMapTuple>& tensor_maps) {
+  std::vector<driver::TensorMapSpec> maps;
+  for (const auto& [param, swizzle, type, bytes, nan_fill, packed_fp4, block] : tensor_maps) {
+    maps.push_back({.param = param,
+                    .swizzle = swizzle,
+                    .element_type = type,
+                    .element_bytes = bytes,
+                    .nan_fill = nan_fill,
+                    .packed_fp4 = packed_fp4,
+                    .block = block});
+  }
   return translated([&]() -> std::shared_ptr<Kernel> {
     return std::make_shared<CudaKernel>(driver::CudaLibrary::instance(),
                                         driver::CudaKernelSpec{
@@ -45,6 +60,7 @@ std::shared_ptr<Kernel> make_cuda(const py::bytes& cubin, std::string name, std:
                                             .global_scratch_align = global_scratch_align,
                                             .profile_scratch_size = profile_scratch_size,
                                             .profile_scratch_align = profile_scratch_align,
+                                            .tensor_maps = std::move(maps),
                                         });
   });
 }
@@ -71,11 +87,15 @@ void bind_driver(py::module_& m) {
           py::arg("cluster"), py::arg("launch_pdl"), py::arg("cooperative"),
           py::arg("global_scratch_size"), py::arg("global_scratch_align"),
           py::arg("profile_scratch_size"), py::arg("profile_scratch_align"),
+          py::arg("tensor_maps") = std::vector<TensorMapTuple>(),
           "A variant from its cubin; `name` is the function in it. `params` are Triton's type "
           "strings in\n"
           "order, without constexprs. `shared` is the dynamic shared memory in bytes; scratch "
           "sizes are\n"
-          "bytes per program. The cubin is loaded when a program that uses it is.\n"
+          "bytes per program. `tensor_maps` has one entry per parameter of type \"nvTmaDesc\": "
+          "(parameter,\n"
+          "swizzle, element type, bytes per element, fill with NaN, packed fp4, block sizes). The "
+          "cubin is loaded when a program that uses it is.\n"
           "Raises RuntimeError without a CUDA driver, ValueError for an unknown parameter type.")
       .def_static("interpreted", &make_interpreted, py::arg("run"), py::kw_only(), py::arg("label"),
                   py::arg("params"),

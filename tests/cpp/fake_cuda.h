@@ -20,6 +20,14 @@ struct RecordedLaunch {
       values;  // as many as FakeCuda::num_values says, with the two scratch addresses
 };
 
+// What cuTensorMapEncodeTiled was given, innermost axis first.
+struct RecordedTensorMap {
+  int type, swizzle, fill;
+  uint64_t address;
+  std::vector<uint64_t> sizes, strides;
+  std::vector<uint32_t> block;
+};
+
 class FakeCuda {
  public:
   FakeCuda() { state() = State{}; }
@@ -34,6 +42,7 @@ class FakeCuda {
   void set_max_shared(int bytes) { state().max_shared = bytes; }
 
   const std::vector<RecordedLaunch>& launches() const { return state().launches; }
+  const std::vector<RecordedTensorMap>& tensor_maps() const { return state().tensor_maps; }
   const std::vector<std::string>& calls() const { return state().calls; }
   size_t count(const std::string& call) const {
     size_t found = 0;
@@ -101,6 +110,7 @@ class FakeCuda {
                                         int) { return answer("function_set_cache_config"); },
         .stream_is_capturing =
             [](void*, int* status) { return *status = 0, answer("stream_is_capturing"); },
+        .tensor_map_encode_tiled = record_tensor_map,
         .launch_kernel = record_launch,
     };
     return table;
@@ -118,6 +128,7 @@ class FakeCuda {
   struct State {
     std::vector<std::string> calls;
     std::vector<RecordedLaunch> launches;
+    std::vector<RecordedTensorMap> tensor_maps;
     std::vector<size_t> scratch_bytes;
     size_t num_values = 2;
     int context_depth = 0;
@@ -139,6 +150,25 @@ class FakeCuda {
       return state().failure;
     }
     return 0;
+  }
+
+  // Leaves the map's number in its first bytes.
+  static driver::cuda::Result record_tensor_map(void* map, int type, uint32_t rank, void* address,
+                                                const uint64_t* sizes, const uint64_t* strides,
+                                                const uint32_t* block, const uint32_t*, int,
+                                                int swizzle, int, int fill) {
+    const driver::cuda::Result result = answer("tensor_map_encode_tiled");
+    if (result != 0) return result;
+    state().tensor_maps.push_back({type,
+                                   swizzle,
+                                   fill,
+                                   reinterpret_cast<uint64_t>(address),
+                                   {sizes, sizes + rank},
+                                   {strides, strides + rank - 1},
+                                   {block, block + rank}});
+    const uint64_t number = 0xde5c0000 + state().tensor_maps.size();
+    std::memcpy(map, &number, sizeof(number));
+    return reinterpret_cast<uintptr_t>(map) % 128 == 0 ? 0 : 1;
   }
 
   static driver::cuda::Result record_launch(const driver::cuda::LaunchConfig* config,

@@ -267,6 +267,87 @@ TEST_F(CudaDriver, scratch_scales_with_the_grid_and_is_aligned) {
   EXPECT_NE(values[2], 0u);
 }
 
+CudaKernelSpec with_tensor_map() {
+  CudaKernelSpec s = spec();
+  s.params = {"*fp32", "nvTmaDesc", "i32", "i32", "i64", "i64", "i32"};
+  s.tensor_maps = {{.param = 1,
+                    .swizzle = 3,
+                    .element_type = 6,
+                    .element_bytes = 2,
+                    .nan_fill = true,
+                    .block = {32, 64}}};
+  return s;
+}
+
+TEST_F(CudaDriver, tensor_maps_are_encoded_where_their_values_changed) {
+  CudaKernel kernel(*library, with_tensor_map());
+  std::vector<uint64_t> values = {0x10, 0x4000, 100, 200, 256, 1, 7};
+  CudaLaunch original(kernel, 0, values.data());
+  CudaLaunch launch = std::move(original);  // as frames do
+  fake.expect_params(values.size());
+  launch.run(kGrid, kStream);
+  launch.run(kGrid, kStream);
+  values[6] = 8;
+  launch.run(kGrid, kStream);
+
+  ASSERT_EQ(fake.tensor_maps().size(), 1u);
+  const RecordedTensorMap& map = fake.tensor_maps()[0];
+  EXPECT_EQ(map.type, 6);
+  EXPECT_EQ(map.swizzle, 3);
+  EXPECT_EQ(map.fill, driver::cuda::kTensorMapFillNan);
+  EXPECT_EQ(map.address, 0x4000u);
+  EXPECT_EQ(map.sizes, (std::vector<uint64_t>{200, 100}));
+  EXPECT_EQ(map.strides, (std::vector<uint64_t>{512}));  // bytes
+  EXPECT_EQ(map.block, (std::vector<uint32_t>{64, 32}));
+  // The kernel takes the map itself, then sizes and strides.
+  EXPECT_EQ(fake.launches()[2].values,
+            (std::vector<uint64_t>{0x10, 0xde5c0001, 100, 200, 256, 1, 8, 0, 0}));
+
+  values[1] = 0x8000;
+  launch.run(kGrid, kStream);
+  values[3] = 300;
+  launch.run(kGrid, kStream);
+  ASSERT_EQ(fake.tensor_maps().size(), 3u);
+  EXPECT_EQ(fake.tensor_maps()[1].address, 0x8000u);
+  EXPECT_EQ(fake.tensor_maps()[2].sizes, (std::vector<uint64_t>{300, 100}));
+  EXPECT_EQ(fake.launches()[4].values[1], 0xde5c0003u);
+}
+
+TEST_F(CudaDriver, a_refused_tensor_map_raises_and_is_encoded_anew) {
+  CudaKernel kernel(*library, with_tensor_map());
+  const std::vector<uint64_t> values = {0x10, 0x4000, 100, 200, 256, 1, 7};
+  CudaLaunch launch(kernel, 0, values.data());
+  fake.fail_next("tensor_map_encode_tiled", 1);
+  const std::string message = message_of<std::runtime_error>([&] { launch.run(kGrid, kStream); });
+  EXPECT_NE(message.find("Failed to create tensor map descriptor: kernel add"), std::string::npos);
+  EXPECT_TRUE(fake.launches().empty());
+  launch.run(kGrid, kStream);
+  EXPECT_EQ(fake.launches().size(), 1u);
+}
+
+TEST_F(CudaDriver, innermost_sizes_of_packed_fp4_count_elements) {
+  CudaKernelSpec s = spec();
+  s.params = {"nvTmaDesc", "i32", "i64"};
+  s.tensor_maps = {{.param = 0, .element_bytes = 1, .packed_fp4 = true, .block = {64}}};
+  CudaKernel kernel(*library, s);
+  const std::vector<uint64_t> values = {0x4000, 100, 1};
+  CudaLaunch(kernel, 0, values.data()).run(kGrid, kStream);
+  EXPECT_EQ(fake.tensor_maps().at(0).sizes, (std::vector<uint64_t>{200}));
+  EXPECT_TRUE(fake.tensor_maps()[0].strides.empty());
+}
+
+TEST_F(CudaDriver, tensor_maps_have_to_fit_the_parameters) {
+  CudaKernelSpec missing = with_tensor_map();
+  missing.tensor_maps.clear();
+  EXPECT_THROW(CudaKernel(*library, missing), c10::ValueError);
+  CudaKernelSpec moved = with_tensor_map();
+  moved.tensor_maps[0].param = 2;
+  EXPECT_THROW(CudaKernel(*library, moved), c10::ValueError);
+  CudaKernelSpec longer = with_tensor_map();
+  longer.tensor_maps[0].block = {8, 8, 8};
+  EXPECT_THROW(CudaKernel(*library, longer), c10::ValueError);
+}
+
 TEST_F(CudaDriver, unknown_parameter_types_are_refused) {
   CudaKernelSpec s = spec();
   s.params = {"i32", "tensordesc<fp16[64, 64]>"};
@@ -378,6 +459,11 @@ static_assert(driver::cuda::kDeviceMaxSharedMemoryPerBlockOptin ==
               CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 static_assert(driver::cuda::kStreamCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(driver::cuda::kClusterSchedulingSpread == CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
+static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) <= 128);
+static_assert(driver::cuda::kTensorMapInterleaveNone == CU_TENSOR_MAP_INTERLEAVE_NONE);
+static_assert(driver::cuda::kTensorMapPromoteL2To128Bytes == CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+static_assert(driver::cuda::kTensorMapFillNone == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+static_assert(driver::cuda::kTensorMapFillNan == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
 
 // A value written through the real header is read back through ours.
 TEST(CudaDeclarations, the_attribute_union_agrees_with_cuda_h) {

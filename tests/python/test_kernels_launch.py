@@ -160,8 +160,8 @@ def test_grids_left_to_triton(grid: Any) -> None:
 
 def test_what_cannot_be_expressed_says_why() -> None:
     x = torch.zeros(16, 16)
-    with pytest.raises(UnsupportedError, match="argument x|argument 0") as caught:
-        record(copy, TensorDescriptor(x, [16, 16], [16, 1], [16, 16]), x, 4)
+    with pytest.raises(UnsupportedError, match="argument B is a TensorDescriptor") as caught:
+        record(copy, x, x, 4, B=TensorDescriptor(x, [16, 16], [16, 1], [16, 16]))
     assert caught.value.where is not None and caught.value.where.startswith(__file__)
     with pytest.raises(UnsupportedError, match="argument B of type Tensor holds memory"):
         record(copy, x, x, 4, B=x)

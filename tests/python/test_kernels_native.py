@@ -91,6 +91,7 @@ def test_cuda_kernel_gets_the_cubin_and_its_launch_attributes() -> None:
         "global_scratch_align": 1,
         "profile_scratch_size": 0,
         "profile_scratch_align": 1,
+        "tensor_maps": [],
     }
 
 

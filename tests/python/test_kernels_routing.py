@@ -10,12 +10,19 @@ import torch
 import triton
 import triton.language as tl
 from triton import knobs
+from triton.compiler.compiler import ASTSource
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from trident.errors import UnsupportedError
-from trident.kernels import NeedsTuning, is_interpreted, route_launches, tuning_key
+from trident.kernels import (
+    DEFAULT_TARGET,
+    NeedsTuning,
+    is_interpreted,
+    route_launches,
+    tuning_key,
+)
 
 
 @triton.jit
@@ -148,6 +155,47 @@ def test_warmup_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
         plain.run(torch.zeros(4), 4, grid=(1,), warmup=True)
         plain.warmup(torch.float32, 4, grid=(2,))
     assert warmed == [((1,), True), ((2,), True)] and calls.seen == []
+
+
+def test_warmup_sees_types_and_alignment_of_a_traces_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = InterpretedFunction if is_interpreted(plain) else JITFunction
+    warmed: list[Any] = []
+
+    def original(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        warmed.append((*args, kwargs["B"]))
+
+    monkeypatch.setattr(kind, "run", original)
+    x = torch.zeros(4, dtype=torch.float16)
+    with route_launches(Calls(), lambda tensor: tensor is not x):
+        plain.warmup(x, 4, B=8, grid=(1,))
+        plain.warmup(torch.zeros(4), 4, B=8, grid=(1,))
+    (held, four, eight), (other, *_) = warmed
+    assert (held.dtype, held.data_ptr() % 16 == 0, four, eight) == (torch.float16, False, 4, 8)
+    assert (other.dtype, other.data_ptr()) == (torch.float32, 0)
+
+
+@pytest.mark.skipif(is_interpreted(plain), reason="nothing is compiled under TRITON_INTERPRET=1")
+def test_launch_of_a_compiled_kernel_is_one_of_its_function() -> None:
+    source = ASTSource(
+        plain,
+        {"x": "*fp32", "n": "i32", "B": "constexpr", "EVEN": "constexpr"},
+        {(2,): 64, (3,): True},
+        {},
+    )
+    compiled = triton.compile(source, target=DEFAULT_TARGET, options={"num_warps": 8})
+    calls, x = Calls(), torch.zeros(4)
+    with route_launches(calls):
+        compiled[(2, 1, 1)](x, 4, 16, False)
+        with pytest.raises(UnsupportedError, match="takes 4 arguments"):
+            compiled[(2, 1, 1)](x, 4)
+        with pytest.raises(UnsupportedError, match="stream"):
+            compiled[(2, 1, 1)](x, 4, 16, False, stream=0)
+    (seen,) = calls.seen
+    assert seen[0] is plain and seen[3] == (2, 1, 1)
+    # What it was compiled with counts, not what it is given.
+    assert seen[2] == {"x": x, "n": 4, "B": 64, "EVEN": True, "num_warps": 8}
 
 
 def heuristics(kernel: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITCallable, KernelInterface
 
 from trident import _C
@@ -19,6 +20,7 @@ from trident import _C
 LEAF_TYPES: tuple[Any, ...] = (
     JITCallable,
     KernelInterface,
+    CompiledKernel,
     CustomOpDef,
     _C.Scm,
     _C.ModuleEntry,

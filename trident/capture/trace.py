@@ -237,7 +237,7 @@ class TracedCall:
             torch.autograd.set_multithreading_enabled(False),  # only this thread is traced
             _unseen_trace(),
             refuse_hidden_access() as problems,
-            route_launches(self._launch) as self._routed,
+            route_launches(self._launch, self._is_aligned) as self._routed,
             set_wrap_triton_enabled(False),
             self._operators.active(),
         ):
@@ -329,6 +329,9 @@ class TracedCall:
             # Kernels are compiled for aligned or other addresses: that much is guarded.
             return 0 if distance == 0 else 1
         return int(distance)
+
+    def _is_aligned(self, tensor: torch.Tensor) -> bool:
+        return bool(self._address_mod_16(tensor) % 16 == 0)
 
     def _constants(self, graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
         constants = {}

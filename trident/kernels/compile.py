@@ -13,6 +13,7 @@ import triton
 from triton.compiler.compiler import ASTSource
 
 from trident.errors import UnsupportedError
+from trident.kernels.descriptors import TENSOR_MAP, TensorMap, tensor_maps
 from trident.kernels.functions import is_interpreted
 from trident.kernels.language import LANGUAGE_LOCK
 from trident.kernels.variant import Variant
@@ -36,6 +37,7 @@ class CompiledVariant:
         cooperative: cooperative launch.
         global_scratch_size: bytes per program of the first trailing pointer, with its alignment.
         profile_scratch_size: the same for the second.
+        tensor_maps: what host tensor descriptors are encoded from.
         variant: what was compiled.
     """
 
@@ -51,6 +53,7 @@ class CompiledVariant:
     global_scratch_align: int
     profile_scratch_size: int
     profile_scratch_align: int
+    tensor_maps: list[TensorMap]
     variant: Variant
 
 
@@ -126,9 +129,13 @@ def _compile(variant: Variant) -> CompiledVariant:
     with LANGUAGE_LOCK.shared():
         kernel = triton.compile(source, target=variant.target, options=variant.options.__dict__)
     metadata = kernel.metadata
-    if getattr(metadata, "tensordesc_meta", None):
+    types = [param.type for param in variant.params]
+    described = list(getattr(metadata, "tensordesc_meta", None) or [])
+    if len(described) != types.count(TENSOR_MAP):
         raise UnsupportedError(
-            f"kernel {variant.label} takes host tensor descriptors", variant.where
+            f"kernel {variant.label} takes {types.count(TENSOR_MAP)} tensor maps, and Triton "
+            f"describes {len(described)}",
+            variant.where,
         )
     num_ctas = metadata.num_ctas
     return CompiledVariant(
@@ -144,5 +151,6 @@ def _compile(variant: Variant) -> CompiledVariant:
         global_scratch_align=metadata.global_scratch_align,
         profile_scratch_size=metadata.profile_scratch_size or 0,
         profile_scratch_align=metadata.profile_scratch_align or 1,
+        tensor_maps=tensor_maps(types, variant.descriptors, described) if described else [],
         variant=variant,
     )

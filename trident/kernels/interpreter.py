@@ -10,8 +10,14 @@ import numpy as np
 import triton.language as tl
 from triton import knobs
 from triton.runtime.errors import InterpreterError
-from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_builder
+from triton.runtime.interpreter import (
+    TensorHandle,
+    _get_np_dtype,
+    interpreter_builder,
+    interpreter_semantic,
+)
 
+from trident.kernels.descriptors import DescriptorArg, parameters
 from trident.kernels.functions import as_jit_function
 from trident.kernels.language import interpreted_language
 from trident.kernels.launch import LaunchRequest
@@ -45,9 +51,9 @@ def interpreted_runner(launch: Variant | LaunchRequest) -> Runner:
                 f"{variant.label} takes {len(variant.params)} values, not {len(values)}"
             )
         function = interpretable(kernel)
-        remaining = iter(values)
+        remaining, described = iter(values), iter(variant.descriptors)
         arguments = {
-            name: _argument(variant, (index,), variant.signature[name], remaining)
+            name: _argument(variant, (index,), variant.signature[name], remaining, described)
             for index, name in enumerate(names)
         }
         positional, keyword = _split_arguments(arguments, starred)
@@ -95,11 +101,15 @@ def _split_arguments(
 
 
 def _argument(
-    variant: Variant, path: tuple[int, ...], type_name: Any, values: Iterator[Any]
+    variant: Variant,
+    path: tuple[int, ...],
+    type_name: Any,
+    values: Iterator[Any],
+    described: Iterator[DescriptorArg],
 ) -> Any:
     if isinstance(type_name, tuple):
         members = [
-            _argument(variant, (*path, index), member, values)
+            _argument(variant, (*path, index), member, values, described)
             for index, member in enumerate(type_name)
         ]
         # The signature of a NamedTuple is a NamedTuple of the same class.
@@ -108,7 +118,25 @@ def _argument(
     if type_name == "constexpr":
         value = variant.constexprs[path]
         return value.value if isinstance(value, tl.constexpr) else value
+    if type_name.startswith("tensordesc"):
+        return _descriptor(type_name, next(described), values, variant.target.arch >= 90)
     return _tensor(type_name, next(values))
+
+
+def _descriptor(
+    type_name: str, argument: DescriptorArg, values: Iterator[Any], uses_tensor_maps: bool
+) -> Any:
+    """The descriptor that a compiled kernel would be passed; takes its values."""
+    given = [next(values) for _ in parameters(argument, type_name, uses_tensor_maps)]
+    element = type_name.partition("<")[2].partition("[")[0]
+    strides = [_tensor("i64", stride) for stride in argument.strides[:-1]]
+    return interpreter_semantic.make_tensor_descriptor(
+        _tensor(f"*{element}", given[0]),
+        [_tensor("i32", size) for size in argument.shape],
+        [*strides, tl.constexpr(1)],
+        [tl.constexpr(size) for size in argument.block_shape],
+        padding_option=argument.padding,
+    )
 
 
 def _tensor(type_name: str, value: Any) -> tl.tensor:

@@ -14,9 +14,9 @@ import torch
 import triton
 from triton.backends.compiler import BaseBackend
 from triton.runtime.jit import JITFunction, TensorWrapper, create_function_from_signature
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from trident.errors import UnsupportedError
+from trident.kernels.descriptors import DescriptorArg, describe, is_descriptor
 from trident.kernels.flag_gems import plain_argument
 from trident.kernels.functions import (
     IdentityCache,
@@ -75,7 +75,8 @@ class LaunchRequest:
     Attributes:
         kernel: the `JITFunction` or `InterpretedFunction`.
         arguments: bound values in parameter order, defaults applied; each tensor is a `TensorArg`,
-            and each SymInt a `SymbolicInt`, in nested tuples too. The value of a `*args` parameter
+            each host descriptor a `DescriptorArg` and each SymInt a `SymbolicInt`, in nested tuples
+            too. The value of a `*args` parameter
             is a tuple.
         options: the keywords that are launch options: num_warps, num_stages, num_ctas, maxnreg, ...
         grid: three extents, each >= 0 and an int or a SymInt; a product of 0 means that nothing
@@ -157,13 +158,15 @@ class _Recorder:
         if isinstance(value, tuple):
             items = [self.replace(f"{name}[{i}]", item, parameter) for i, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if is_descriptor(value):
+            return self._descriptor(name, value)
         self.check(name, value)
         return value
 
     def check(self, name: str, value: Any) -> None:
         """Refuses a value that stands for memory or for a number not known before the call."""
-        if isinstance(value, TensorDescriptor):
-            raise self.unsupported(f"argument {name} is a tensor descriptor")
+        if hasattr(value, "block_shape"):
+            raise self.unsupported(f"argument {name} is a {type(value).__name__}")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise self.unsupported(f"argument {name} is a symbolic number")
         if isinstance(value, torch.Tensor) or hasattr(value, "data_ptr"):
@@ -173,6 +176,15 @@ class _Recorder:
         if isinstance(value, tuple | list):
             for i, item in enumerate(value):
                 self.check(f"{name}[{i}]", item)
+
+    def _descriptor(self, name: str, value: Any) -> DescriptorArg:
+        base, dtype = value.base, value.base.dtype
+        if isinstance(base, TensorWrapper):
+            base = base.base
+        argument = self._tensor(name, base, dtype)
+        # Triton looks at the address when the descriptor is made, which a trace does not.
+        assert argument.address_mod_16 == 0, "base must be 16-byte aligned"
+        return describe(value, argument)
 
     def _tensor(self, name: str, tensor: Any, dtype: Any) -> TensorArg:
         if not isinstance(tensor, torch.Tensor):
@@ -298,9 +310,6 @@ def record_launch(
     recorder = _Recorder(label, where, address_mod_16)
     args = [plain_argument(value) for value in args]
     kwargs = {name: plain_argument(value) for name, value in kwargs.items()}
-    for name, value in (*enumerate(args), *kwargs.items()):
-        if isinstance(value, TensorDescriptor):
-            raise recorder.unsupported(f"argument {name} is a tensor descriptor")
 
     bound, _, _ = _binders.get(kernel)(
         *(_hold(value) for value in args), **{name: _hold(value) for name, value in kwargs.items()}

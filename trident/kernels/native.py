@@ -82,4 +82,5 @@ def _load(kernel_class: Any, variant: Variant) -> Any:
         global_scratch_align=compiled.global_scratch_align,
         profile_scratch_size=compiled.profile_scratch_size,
         profile_scratch_align=compiled.profile_scratch_align,
+        tensor_maps=compiled.tensor_maps,
     )

@@ -14,6 +14,7 @@ from triton.runtime.jit import JITFunction
 
 from trident.errors import UnsupportedError
 from trident.kernels import flag_gems
+from trident.kernels.compiled import launch_of, warmup_argument
 from trident.kernels.functions import check_expressible
 from trident.kernels.hooks import Place, check_hooks
 from trident.kernels.launch import launched_from, user_place
@@ -30,9 +31,13 @@ class Routed:
         places: what a change of an autotuner's winner would show in, for launches so far.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, is_aligned: Callable[[Any], bool]) -> None:
         self.handler = handler
         self.places: list[Place] = []
+        self._is_aligned = is_aligned
+
+    def warmup_argument(self, value: Any) -> Any:
+        return warmup_argument(value, self._is_aligned)
 
 
 class _Active(threading.local):
@@ -47,19 +52,21 @@ _originals: dict[tuple[type, str], tuple[Any, Any]] = {}
 
 
 @contextlib.contextmanager
-def route_launches(handler: Handler) -> Iterator[Routed]:
+def route_launches(
+    handler: Handler, is_aligned: Callable[[Any], bool] = lambda tensor: True
+) -> Iterator[Routed]:
     """Sends every launch of this thread to `handler`; other threads launch as ever. May be nested.
 
     Covers `kernel[grid](...)` and `kernel.run(grid=..., warmup=False)`, plain and under heuristics
-    and autotuners, whose own Python runs, and FlagGems' layers. Launches with ``warmup=True`` go to
-    Triton.
+    and autotuners, whose own Python runs, FlagGems' layers, and kernels that `warmup` compiled.
+    Launches with ``warmup=True`` go to Triton, which sees of tensors what `is_aligned` says.
 
     Raises, at the launch:
         NeedsTuning: an autotuner would have to benchmark.
         UnsupportedError: hooks or debugging aids are set that only Triton's launcher serves.
     """
     _install()
-    route = Routed(handler)
+    route = Routed(handler, is_aligned)
     _active.routes.append(route)
     try:
         yield route
@@ -117,8 +124,17 @@ def _uninstall() -> None:
 
 def _routed_run(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if warmup or not _active.routes:
+        if not _active.routes:
             return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        if warmup:
+            known = _active.routes[-1].warmup_argument
+            return original(
+                self,
+                *(known(value) for value in args),
+                grid=grid,
+                warmup=True,
+                **{name: known(value) for name, value in kwargs.items()},
+            )
         check_expressible(self)
         where = user_place()
         check_hooks(self, where)
@@ -130,12 +146,17 @@ def _routed_run(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _routed_compiled_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
     def __getitem__(self: Any, grid: Any) -> Any:
-        if _active.routes:
-            raise UnsupportedError(
-                f"launch of the compiled kernel {self.name} itself, past its @triton.jit function",
-                user_place(),
-            )
-        return original(self, grid)
+        if not _active.routes:
+            return original(self, grid)
+
+        def launch(*args: Any, stream: Any = None) -> Any:
+            where = user_place()
+            if stream is not None:
+                raise UnsupportedError(f"launch of {self.name} on a stream that it is given", where)
+            kernel, arguments = launch_of(self, args, where)
+            return kernel.run(grid=grid, warmup=False, **arguments)
+
+        return launch
 
     return __getitem__
 

@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITCallable, create_function_from_signature
 
 from trident.errors import UnsupportedError
+from trident.kernels.descriptors import DescriptorArg, descriptors_in, parameters
 from trident.kernels.functions import (
     IdentityCache,
     as_jit_function,
@@ -58,6 +59,7 @@ class Variant:
         constexprs: value by path, ``(parameter index, member, ...)``.
         attrs: divisibility by path.
         options: the backend's option object.
+        descriptors: host tensor descriptors among the arguments, in order.
     """
 
     kernel: Any
@@ -70,6 +72,7 @@ class Variant:
     attrs: dict[tuple[int, ...], Any]
     options: Any
     target: GPUTarget
+    descriptors: tuple[DescriptorArg, ...] = ()
 
 
 # What the binder returns: bound arguments, specialization, options.
@@ -120,9 +123,10 @@ def specialize(request: LaunchRequest, target: GPUTarget) -> Variant:
     params = tuple(
         param
         for name, type_name in signature.items()
-        for param in _flatten(request, name, type_name, request.arguments[name])
+        for param in _flatten(request, name, type_name, request.arguments[name], target)
     )
-    key = _make_key(request.kernel, signature, constexprs, attrs, packed, target)
+    descriptors = tuple(descriptors_in(tuple(request.arguments.values())))
+    key = _make_key(request.kernel, signature, constexprs, attrs, packed, target, descriptors)
     return Variant(
         request.kernel,
         request.label,
@@ -134,6 +138,7 @@ def specialize(request: LaunchRequest, target: GPUTarget) -> Variant:
         attrs,
         packed,
         target,
+        descriptors,
     )
 
 
@@ -156,22 +161,33 @@ def _present(value: Any) -> Any:
     """The value in the call being captured."""
     if isinstance(value, SymbolicInt):
         return value.hint
+    if isinstance(value, DescriptorArg):
+        return value.as_triton()
     if isinstance(value, tuple):
         items = [_present(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
-def _flatten(request: LaunchRequest, name: str, type_name: Any, value: Any) -> list[Param]:
+def _flatten(
+    request: LaunchRequest, name: str, type_name: Any, value: Any, target: GPUTarget
+) -> list[Param]:
     if isinstance(type_name, tuple):
         fields = getattr(value, "_fields", range(len(type_name)))
         return [
             param
             for field, member_type, member in zip(fields, type_name, value, strict=True)
-            for param in _flatten(request, f"{name}.{field}", member_type, member)
+            for param in _flatten(request, f"{name}.{field}", member_type, member, target)
         ]
     if type_name == "constexpr":
         return []
+    if isinstance(value, DescriptorArg):
+        return [
+            Param(f"{name}{suffix}", kind, value.base.index, 0)
+            if number is None
+            else Param(f"{name}{suffix}", kind, None, pack_scalar(kind, number))
+            for suffix, kind, number in parameters(value, type_name, target.arch >= 90)
+        ]
     try:
         bit_width(type_name)
     except KeyError:
@@ -218,7 +234,13 @@ def _kernel_identity(kernel: Any) -> str:
 
 
 def _make_key(
-    kernel: Any, signature: Any, constexprs: Any, attrs: Any, options: Any, target: GPUTarget
+    kernel: Any,
+    signature: Any,
+    constexprs: Any,
+    attrs: Any,
+    options: Any,
+    target: GPUTarget,
+    descriptors: tuple[DescriptorArg, ...],
 ) -> str:
     parts = (
         triton.__version__,
@@ -229,5 +251,12 @@ def _make_key(
         str([(path, _describe(value)) for path, value in sorted(constexprs.items())]),
         str(sorted(attrs.items())),
         str(options),
+        # One compiled kernel serves all sizes and fillings, but launches carry them.
+        str(
+            [
+                (each.shape, each.strides, each.padding, each.round_f32_to_tf32)
+                for each in descriptors
+            ]
+        ),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
