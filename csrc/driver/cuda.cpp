@@ -175,9 +175,10 @@ void CudaLaunch::run(const uint32_t* grid, cuda::Stream stream) {
   if (grid_is_empty(grid, *kernel_)) return;
   const uint64_t blocks_x = uint64_t{grid[0]} * num_ctas_;
   if (blocks_x > kMaxGridX || grid[1] > kMaxGridYZ || grid[2] > kMaxGridYZ) [[unlikely]] {
-    TORCH_CHECK(false, "kernel ", kernel_->label(), " cannot be launched over the grid ",
-                grid_text(grid), ": CUDA allows at most (", kMaxGridX / num_ctas_, ", ", kMaxGridYZ,
-                ", ", kMaxGridYZ, ")");
+    // What the driver would say, with more words.
+    TORCH_CHECK(false, "Triton Error [CUDA]: invalid argument: kernel ", kernel_->label(),
+                " cannot be launched over the grid ", grid_text(grid), ": CUDA allows at most (",
+                kMaxGridX / num_ctas_, ", ", kMaxGridYZ, ", ", kMaxGridYZ, ")");
   }
   config_.grid[0] = static_cast<uint32_t>(blocks_x);
   config_.grid[1] = grid[1];
