@@ -51,15 +51,9 @@ def in_chain(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_place_of(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = vars(owner).get(name, in_place_of)
-    setattr(owner, name, value)
-    try:
+    with owner.scope():
+        setattr(owner, name, value)
         yield
-    finally:
-        if before is in_place_of:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 @contextlib.contextmanager

@@ -332,6 +332,23 @@ def test_shared_memory_and_scratch_come_from_the_metadata() -> None:
     assert not compiled.launch_pdl and not compiled.cooperative
 
 
+def test_launch_attributes_and_scratch_memory_of_made_descriptors() -> None:
+    @triton.jit
+    def double(x, y, rows, columns, R: tl.constexpr, C: tl.constexpr):
+        source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [R, C])
+        target = tl.make_tensor_descriptor(y, [rows, columns], [columns, 1], [R, C])
+        target.store([0, 0], source.load([0, 0]) * 2)
+
+    x = torch.zeros(16, 64)
+    options = {"launch_pdl": True, "launch_cooperative_grid": True, "maxnreg": 64}
+    variant = variant_of(double, x, x, 16, 64, 16, 64, **options)
+    compiled = compile_variant(variant)
+    assert variant.options.maxnreg == 64 and compiled.launch_pdl and compiled.cooperative
+    # Two maps of 128 bytes each.
+    assert compiled.global_scratch_size >= 256 and compiled.global_scratch_align >= 64
+    assert variant_of(double, x, x, 16, 64, 16, 64).key != variant.key
+
+
 def test_tensor_for_a_scalar_parameter_is_refused() -> None:
     x = torch.zeros(4)
     with pytest.raises(TypeError, match="parameter k of type i64 was given a tensor"):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from trident.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from trident.kernels.launch import TensorArg
 
@@ -112,12 +114,18 @@ def tensor_maps(
         types: of the kernel's run-time parameters.
         arguments: the descriptors, in parameter order.
         metadata: what Triton's compiler says of each, in the same order.
+
+    Raises:
+        UnsupportedError: a descriptor that this version of Triton passes in another way.
     """
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     positions = [index for index, kind in enumerate(types) if kind == TENSOR_MAP]
     maps = []
     for position, argument, facts in zip(positions, arguments, metadata, strict=True):
+        if facts["fp4_padded"] and not _HAS_ROUNDING:
+            # Triton 3.6 passes other sizes than the descriptor's then.
+            raise UnsupportedError("a tensor descriptor of packed fp4 under Triton 3.6")
         element = _TF32 if argument.round_f32_to_tf32 else None
         if element is None:
             element = TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]]

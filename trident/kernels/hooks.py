@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from triton import knobs
@@ -18,7 +19,7 @@ _HOOKS = (
     "add_stages_inspection_hook",
 )
 
-Place = tuple[dict[str, Any], str]
+Place = tuple[dict[Any, Any], Any]
 """A dictionary and a key in it, whose value decides how Triton launches."""
 
 
@@ -55,8 +56,14 @@ def check_hooks(kernel: Any, where: str) -> None:
 
 def hook_places(kernel: Any) -> list[Place]:
     """Where a hook would show that is set for all kernels or for this one."""
-    places: list[Place] = [(vars(knobs.compilation), "instrumentation_mode")]
-    for name in (*_HOOKS, "debug"):
+    places: list[Place] = []
+    for owner, name in ((knobs.compilation, "instrumentation_mode"), (knobs.runtime, "debug")):
+        places.append((vars(owner), name))
+        variable = getattr(vars(type(owner)).get(name), "key", None)
+        if isinstance(variable, str):  # up to Triton 3.6 each launch asks the environment
+            environment: Any = os.environ
+            places.append((environment._data, environment.encodekey(variable)))
+    for name in _HOOKS:
         places.append((vars(knobs.runtime), name))
         chain = getattr(knobs.runtime, name, None)
         if hasattr(chain, "calls"):
