@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define TRIDENT_ABI_VERSION 1u
+#define TRIDENT_ABI_VERSION 2u
 
 typedef int32_t trident_status;  // 0: done; anything else: an error is pending in this thread
 
@@ -141,6 +141,10 @@ typedef struct trident_api {
   // Results of in-place and out= overloads are not returned.
   trident_status (*call_boxed)(trident_frame*, uint32_t op, const trident_value* args,
                                uint32_t num_args, trident_tensor* results, uint32_t num_results);
+  // An error unless a tensor that operator `op` gave is what the program was compiled for: dtype,
+  // sizes, strides, device, and the address modulo 16. `offset` of the layout is in elements.
+  trident_status (*expect)(trident_frame*, trident_tensor, const trident_layout*, int32_t on_cpu,
+                           const char* op);
   // Leaves a RuntimeError with this message pending and returns its status.
   trident_status (*fail)(const char* message);
 } trident_api;

@@ -43,6 +43,15 @@ trident_status api_call_boxed(trident_frame* frame, uint32_t op, const trident_v
   });
 }
 
+trident_status api_expect(trident_frame* frame, trident_tensor tensor, const trident_layout* layout,
+                          int32_t on_cpu, const char* op) {
+  return abi::guarded([&] {
+    const Program& program = static_cast<Frame*>(frame)->program();
+    expect(unwrap(tensor), *layout,
+           on_cpu != 0 ? c10::Device(c10::DeviceType::CPU) : program.device(), op);
+  });
+}
+
 trident_status api_fail(const char* message) {
   return abi::guarded([&] { TORCH_CHECK(false, message); });
 }
@@ -59,6 +68,7 @@ const trident_api& program_api() {
       .data = api_data,
       .launch = api_launch,
       .call_boxed = api_call_boxed,
+      .expect = api_expect,
       .fail = api_fail,
   };
   return table;

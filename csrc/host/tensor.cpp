@@ -72,4 +72,43 @@ TensorRef view(c10::TensorImpl* base, const trident_layout& layout, bool escapes
   return tensor;
 }
 
+namespace {
+
+constexpr uintptr_t kAlignment = 16;  // what kernels are compiled for
+
+// Where it matters: not along axes of one element, nor in tensors of none.
+bool same_strides(const c10::TensorImpl& tensor, const trident_layout& layout) {
+  if (tensor.numel() == 0) return true;
+  for (int32_t axis = 0; axis < layout.ndim; ++axis) {
+    if (layout.sizes[axis] != 1 && tensor.strides()[axis] != layout.strides[axis]) return false;
+  }
+  return true;
+}
+
+bool same_alignment(const c10::TensorImpl& tensor, const trident_layout& layout) {
+  if (tensor.numel() == 0) return true;
+  const auto distance = static_cast<uintptr_t>(layout.offset) * tensor.itemsize();
+  return (reinterpret_cast<uintptr_t>(tensor.data()) - distance) % kAlignment == 0;
+}
+
+}  // namespace
+
+void expect(const c10::TensorImpl* tensor, const trident_layout& layout, c10::Device device,
+            const char* op) {
+  TORCH_CHECK(tensor != nullptr, op, " returned no tensor where its fake implementation gives one");
+  const auto dtype = static_cast<c10::ScalarType>(layout.dtype);
+  const bool same = c10::typeMetaToScalarType(tensor->dtype()) == dtype &&
+                    tensor->device() == device && tensor->sizes() == sizes(layout) &&
+                    same_strides(*tensor, layout);
+  TORCH_CHECK(same, op, " returned a tensor of ", tensor->dtype(), " on ", tensor->device(),
+              " with sizes ", tensor->sizes(), " and strides ", tensor->strides(),
+              ", its fake implementation gives ", dtype, " on ", device, " with sizes ",
+              sizes(layout), " and strides ", strides(layout),
+              "; correct it with torch.library.register_fake");
+  TORCH_CHECK(same_alignment(*tensor, layout), op,
+              " returned a tensor that does not start where its fake implementation lets it start: "
+              "its address has another remainder modulo ",
+              kAlignment);
+}
+
 }  // namespace trident::host

@@ -55,4 +55,8 @@ TensorRef planned_tensor(const trident_layout& layout, const c10::Storage& stora
 // eager gives; the call must then run below autograd, not below ADInplaceOrView.
 TensorRef view(c10::TensorImpl* base, const trident_layout& layout, bool escapes);
 
+// A RuntimeError unless `tensor`, a result of operator `op`, is as `layout` and `device` say.
+void expect(const c10::TensorImpl* tensor, const trident_layout& layout, c10::Device device,
+            const char* op);
+
 }  // namespace trident::host

@@ -290,7 +290,7 @@ TEST_F(Chain, kernels_must_fit_the_launches) {
 TEST(Load, says_what_is_wrong_with_a_library) {
   EXPECT_MESSAGE("cannot load the host program", Program::load(path("missing"), {}));
   EXPECT_MESSAGE("does not export trident_program_entry", Program::load(path("no_entry"), {}));
-  EXPECT_MESSAGE("was compiled for version 2 of Trident's interface, this is version 1",
+  EXPECT_MESSAGE("was compiled for version 3 of Trident's interface, this is version 2",
                  Program::load(path("old_abi"), {}));
 }
 

@@ -17,7 +17,9 @@ from trident.errors import BuildError
 
 SOURCE = """\
 #include <trident/abi.h>
-extern "C" __attribute__((visibility("default"))) int answer() { return %d + TRIDENT_ABI_VERSION; }
+extern "C" __attribute__((visibility("default"))) int answer() {
+  return %d + (TRIDENT_ABI_VERSION > 8 ? 9 : 1);
+}
 """
 
 

@@ -322,3 +322,35 @@ def test_autocast_reaches_into_custom_operators(inside: bool, device: torch.devi
     assert expected.dtype == (torch.bfloat16 if inside else torch.float32)
     for result in results:
         torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+@torch.library.custom_op(f"{NAMESPACE}::misdescribed", mutates_args=())
+def misdescribed(x: Tensor, how: str) -> Tensor:
+    x = torch.from_numpy(x.cpu().numpy() * 2).to(x.device)
+    return {
+        "right": lambda: x,
+        "strides": lambda: x.t().contiguous().t(),
+        "sizes": lambda: x[:, 1:].contiguous(),
+        "dtype": x.half,
+        "address": lambda: torch.cat([x.flatten(), x.flatten()])[1:17].view(4, 4),
+    }[how]()
+
+
+@misdescribed.register_fake
+def _(x: Tensor, how: str) -> Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("how", ["strides", "sizes", "dtype", "address"])
+def test_results_that_are_not_what_the_fake_implementation_gives_are_an_error(
+    how: str, device: torch.device
+) -> None:
+    """Kernels behind the operator are compiled for what the fake implementation says."""
+    fast = trident.optimize(lambda x, how: misdescribed(x, how) + 1)
+    x = torch.randn(4, 4, device=device)
+    with torch.no_grad():
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="misdescribed returned a tensor"):
+                fast(x, how)
+            torch.testing.assert_close(fast(x, "right"), x * 2 + 1)
+    assert fast.stats()["fallbacks"] == 0

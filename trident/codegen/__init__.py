@@ -90,7 +90,9 @@ def generate(
         guards, words = [], []
         if capture.symbols is not None:
             guards, words = capture.symbols.guards(), capture.symbols.describe()
-        source = write_unit(program, host, scope, typed, boxed, launches, guards, words)
+        source = write_unit(
+            program, host, scope, typed, boxed, launches, guards, words, capture.python_operators
+        )
     return GeneratedProgram(
         name=capture.name,
         source=source,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Collection
 
 from trident.codegen import names
 from trident.codegen.boxed_calls import BoxedCalls
@@ -11,7 +12,7 @@ from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
 from trident.codegen.typed_calls import TypedCalls, integer_array
 from trident.ir import dtypes, expressions
-from trident.ir.program import Layout, Operation
+from trident.ir.program import Layout, Operation, Value
 from trident.ir.steps import (
     Allocate,
     Call,
@@ -46,12 +47,18 @@ class RunFunction:
     """Writes all steps; asks the emitters of calls and launches for their statements."""
 
     def __init__(
-        self, scope: Scope, typed: TypedCalls, boxed: BoxedCalls, launches: Launches
+        self,
+        scope: Scope,
+        typed: TypedCalls,
+        boxed: BoxedCalls,
+        launches: Launches,
+        python_operators: Collection[str] = (),
     ) -> None:
         self._scope = scope
         self._typed = typed
         self._boxed = boxed
         self._launches = launches
+        self._python_operators = python_operators
         self._sections: list[_Section] = []
         self._layouts: dict[str, str] = {}
         self._module = ""
@@ -126,7 +133,7 @@ class RunFunction:
             case Call(typed=True):
                 return self._typed.statements(step)
             case Call():
-                return self._boxed.statements(step)
+                return [*self._boxed.statements(step), *self._expectations(step)]
             case Launch():
                 return self._launches.statements(step)
             case Allocate(slot, layout, on_cpu):
@@ -148,6 +155,25 @@ class RunFunction:
             case GiveOwned(output, slot):
                 name = scope.tensor(slot)
                 return [f"out[{output}] = {name};", f"{name} = nullptr;"]
+
+    def _expectations(self, call: Call) -> list[str]:
+        """Checks of what an operator gave whose fake implementation may be wrong."""
+        name = call.schema.qualified
+        if call.schema.namespace == "aten" and name not in self._python_operators:
+            return []
+        schema, operation = call.schema, call.operation
+        values: list[Value | None] = list(operation.outputs())
+        if not (len(schema.results) == 1 and schema.results[0].type.is_list):
+            values = [operation.results[index] for index in schema.fresh_results]
+        statements: list[str] = []
+        for slot, value in zip(call.results, values, strict=True):
+            if slot is None or value is None:
+                continue
+            before, layout = self._layout(value.layout)
+            text = f"{self._scope.tensor(slot)}, &{layout}, {int(value.on_cpu)}, "
+            check = f"TRIDENT_TRY(api->expect(frame, {text}{names.string(name)}));"
+            statements += ["{", *before, check, "}"] if before else [check]
+        return statements
 
     def _layout(self, layout: Layout) -> tuple[list[str], str]:
         """Statements that make a layout, and its name; one that is static needs no statements."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sympy
 import torch
@@ -37,14 +37,16 @@ def write_unit(
     launches: Launches,
     guards: Sequence[sympy.Basic] = (),
     symbols: Sequence[str] = (),
+    python_operators: Collection[str] = (),
 ) -> str:
     """The source text. It includes nothing but ``trident/abi.h``.
 
     Args:
         guards: conditions on the symbols, all of which hold whenever `run` is called.
         symbols: what each symbol is, in words.
+        python_operators: ATen's operators whose results are checked, as other libraries' are.
     """
-    run = RunFunction(scope, typed, boxed, launches)
+    run = RunFunction(scope, typed, boxed, launches, python_operators)
     run_text = run.text(host)
     planned_rows = []
     for slot in host.planned:
