@@ -6,6 +6,7 @@
 
 #include "guards/class_info.h"
 #include "guards/cpython_layout.h"
+#include "guards/dict_watch.h"
 
 #if PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030d0000
 #error "Trident supports CPython 3.11 and 3.12"
@@ -14,8 +15,7 @@
 namespace trident::guards {
 namespace {
 
-// CPython 3.12 marks the tag as deprecated for extensions, but still maintains it; dictionary
-// watchers, its successor, arrive with the version that drops the tag.
+// CPython 3.12 marks the tag as deprecated for extensions, but still maintains it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 inline uint64_t version_of(PyObject* dict) {
@@ -69,7 +69,10 @@ std::vector<PyObject*> set_items(PyObject* set) {
   return read_all(std::move(iterator), next);
 }
 
-void Watch::add_dict(PyObject* dict) { dicts_.push_back({Ref::borrow(dict), version_of(dict)}); }
+void Watch::add_dict(PyObject* dict) {
+  count_changes(dict);
+  dicts_.push_back({Ref::borrow(dict), version_of(dict)});
+}
 
 Watch::Item::Item(PyObject* object) : object_(object) {
   if (object && !THPVariable_Check(object)) keep_ = Ref::borrow(object);
@@ -150,10 +153,22 @@ bool Watch::types_unchanged() const {
   return true;
 }
 
-bool Watch::unchanged() {
+bool Watch::dicts_unchanged() {
+#if PY_VERSION_HEX >= 0x030c0000
+  const uint64_t changes = num_dict_changes();
+  if (changes == changes_seen_) return true;
+#endif
   for (const Dict& watched : dicts_) {
     if (version_of(watched.dict.get()) != watched.version) return false;
   }
+#if PY_VERSION_HEX >= 0x030c0000
+  changes_seen_ = changes;
+#endif
+  return true;
+}
+
+bool Watch::unchanged() {
+  if (!dicts_unchanged()) return false;
   for (const Object& watched : objects_) {
     if (Py_TYPE(watched.object.get()) != watched.type) return false;
     if (watched.slot && *watched.slot != watched.dict.get()) return false;

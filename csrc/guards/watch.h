@@ -1,7 +1,7 @@
 // Tells cheaply whether anything that a walk read has changed since.
 //
 // Dictionaries are compared by their version tag (CPython 3.11 and 3.12 give every modification a
-// new one), lists, sets, slots, cells and functions by the identity of what they hold, types by
+// new one), on 3.12 only where a dictionary watcher has seen any change; lists, sets, slots, cells and functions by the identity of what they hold, types by
 // their version tag. Immutable objects need no watch. Holds strong references to what it watches.
 #pragma once
 
@@ -37,7 +37,10 @@ class Watch {
   size_t size() const;
 
  private:
+  bool dicts_unchanged();
   bool types_unchanged() const;
+
+  static constexpr uint64_t kNotLooked = static_cast<uint64_t>(-1);
 
   // What a container held. Tensors are not kept alive: a tensor at the same address in the same
   // place is the tensor to use, and its geometry is compared at every call.
@@ -98,6 +101,7 @@ class Watch {
   };
 
   std::vector<Dict> dicts_;
+  uint64_t changes_seen_ = kNotLooked;  // the count when all dictionaries were last compared
   std::vector<Items> orders_;
   std::vector<Object> objects_;
   std::vector<Cell> weak_;
