@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, TypedDict, TypeVar, final
 
 import torch
 
@@ -157,6 +157,10 @@ class Facts:
     def words(self) -> list[int]: ...
     @property
     def state_words(self) -> list[int]: ...
+    @property
+    def identities(self) -> list[Any]:
+        """The objects whose addresses stand in the words."""
+    def agree(self, other: Facts, /) -> bool: ...
 
 def collect(scm: Scm, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Facts: ...
 def publish(
@@ -168,7 +172,7 @@ def publish(
     nodes: list[Node],
     result_node: int,
     effects: list[tuple[int, int, Any, int]],
-    reads: list[Read],
+    reads: Reads,
     info: SpecializationRecord,
     symbolic: Sequence[int] = ...,
 ) -> SpecializationRecord | None:
@@ -205,6 +209,63 @@ def record(
     list[tuple[CodeType, dict[str, Any]]],
     tuple[str, str] | None,
 ]: ...
+
+# --- bind_reads.cpp
+
+@final
+class Reads:
+    """The present values of what a trace read; `publish` takes it over.
+
+    Raises:
+        ValueError: one of them cannot be described.
+    """
+
+    def __init__(self, reads: list[Read]) -> None: ...
+    def unchanged(self) -> bool: ...
+
+# --- bind_report.cpp
+
+Described = tuple[list[int], list[int], dict[int, Any]]  # words, starts of the reads, objects
+
+class Guards(TypedDict):
+    words: list[int]
+    symbolic: list[int]
+    state_words: list[int] | None
+    objects: dict[int, Any]
+    reads: Described
+
+word_tags: dict[str, int]
+environment_words: int
+
+def nearest(scm: Scm, facts: Facts) -> SpecializationRecord | None:
+    """The record of the specialization from whose facts a call's differ least."""
+
+def guards_of(scm: Scm, record: SpecializationRecord) -> Guards:
+    """Raises KeyError: the specialization has been dropped."""
+
+def present_reads(scm: Scm, record: SpecializationRecord) -> Described | None:
+    """What the specialization's reads are now; None where one cannot be described.
+
+    Raises KeyError: the specialization has been dropped.
+    """
+
+def describe_tensor_header(word: int, /) -> list[tuple[str, str]]: ...
+def describe_device(word: int, /) -> str: ...
+def describe_environment(words: list[int], /) -> list[tuple[str, str]]: ...
+def class_changes(
+    cls: type, before: int, now: int, /
+) -> list[tuple[str, tuple[Any] | None, tuple[Any] | None]]:
+    """Attributes that differ between two versions of a class: name, value before, value now.
+
+    A value is a tuple of one, or None where there was none or it is gone. Without entries where one
+    of the versions has been forgotten.
+    """
+
+def type_layout(cls: type, /) -> tuple[bool, bool, list[str]]:
+    """Whether it is a builtin type, whether instances have a dictionary, names of slots."""
+
+# --- bind_guards.cpp
+
 def register_identity_type(cls: type, /) -> None: ...
 def stateful_globals(function: FunctionType, /) -> list[tuple[str, Any]]: ...
 def set_registrations(id: int, /) -> None:

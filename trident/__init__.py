@@ -7,10 +7,12 @@ from trident.errors import BuildError, NotPreparedError, TridentError, Unsupport
 from trident.guard_types import register_guard_types
 from trident.optimize import jit, optimize
 from trident.report.explain import explain
+from trident.report.logs import configure as configure_logs
 
 __version__ = "0.1.0"
 
 register_guard_types()
+configure_logs()
 
 __all__ = [
     "BuildError",

@@ -29,5 +29,9 @@ class NotPreparedError(TridentError):
     """A call would have to be compiled while the caller captures a CUDA graph."""
 
 
+class ChangedError(NotReadyError):
+    """Another thread changed what the call depends on while the call was compiled."""
+
+
 class BuildError(TridentError):
     """Generated code could not be compiled or loaded."""

@@ -21,6 +21,7 @@ from trident.capture.places import place_of
 from trident.capture.reads import ReadSet
 from trident.errors import (
     BuildError,
+    ChangedError,
     NotPreparedError,
     NotReadyError,
     TridentError,
@@ -34,8 +35,10 @@ from trident.graphs import (
 from trident.history import CallHistory
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
 from trident.options import Options
-from trident.pipeline import SpecializationRecord, compile_call
+from trident.pipeline import CHANGED, SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
+from trident.report.guards import log_guards
+from trident.report.misses import MissHistory
 
 logger = logging.getLogger("trident")
 
@@ -90,6 +93,7 @@ class Optimizer:
         self._recorded_gradients = 0
         self._warned: dict[tuple[str, str | None], None] = {}
         self._warned_evictions = False
+        self.misses = MissHistory(self.scm, self.name, function)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serves a call that no specialization matches; native code calls it."""
@@ -104,15 +108,14 @@ class Optimizer:
             self._check_not_in_graph_capture()
             facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
+            self.misses.note(facts, record.arguments)
             problem = self._compile(args, kwargs, facts, record)
-            waits = isinstance(problem, NotReadyError) and self._waits(problem, facts)
             if problem is None:
                 found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
                 if found:
                     return result
-                problem = UnsupportedError(
-                    "the state that the call depends on changed while it was compiled"
-                )
+                problem = ChangedError(CHANGED)
+            waits = isinstance(problem, NotReadyError) and self._waits(problem, facts)
         if waits:
             return self._run_eagerly_first(problem, args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
@@ -203,6 +206,7 @@ class Optimizer:
             _thread.capturing = False
         self.records.append(record)
         self._note_eviction(evicted)
+        log_guards(self.scm, self.name, self.function, record)
         return None
 
     def _compile_varying(
@@ -246,7 +250,9 @@ class Optimizer:
         if isinstance(problem, LeftToTriton):
             for namespace, name in problem.places:
                 reads.add(namespace, name)
-        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], reads.items(), record)
+        record.reads = reads.items()
+        recorded = _C.Reads(record.reads)
+        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], recorded, record)
         self.records.append(record)
         self._note_eviction(evicted)
 
@@ -294,13 +300,18 @@ class Optimizer:
         warnings.warn(f"trident: {self.name} runs eagerly: {reason}{place}", stacklevel=4)
 
     def _note_eviction(self, evicted: SpecializationRecord | None) -> None:
-        if evicted is None or self._warned_evictions:
+        if evicted is None:
+            return
+        evicted.codes, evicted.reads = (), []
+        if self._warned_evictions:
             return
         self._warned_evictions = True
+        changing = self.misses.keeps_changing()
+        reason = f"What keeps changing is {changing}" if changing else "Calls keep changing"
         warnings.warn(
             f"trident: {self.name} has more than max_specializations="
             f"{self.options['max_specializations']} specializations; the one used longest ago was "
-            f"dropped. See trident.explain() for what keeps changing.",
+            f"dropped. {reason}. trident.explain() lists the last misses.",
             stacklevel=5,
         )
 

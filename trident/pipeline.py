@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+import types
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,11 +13,12 @@ import torch
 
 from trident import _C
 from trident.build import build
+from trident.capture.reads import Read
 from trident.capture.result import Capture
 from trident.capture.symbols import SymbolicWords
 from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
-from trident.errors import TridentError, UnsupportedError
+from trident.errors import ChangedError, TridentError
 from trident.ir.expressions import Size
 from trident.ir.registry import TypedTable
 from trident.kernels import (
@@ -30,6 +32,8 @@ from trident.kernels import (
 
 logger = logging.getLogger("trident")
 
+CHANGED = "the state that the call depends on changed while it was compiled"
+
 
 @dataclasses.dataclass
 class SpecializationRecord:
@@ -40,11 +44,14 @@ class SpecializationRecord:
         arguments: the call's arguments, in words.
         kernels: label and compiled signature of each launch.
         seconds: time from capture to publication.
+        codes: the user's code that ran during the capture.
+        reads: what that read besides arguments and state.
         reason: why the call is not supported; None for a compiled one.
         where: the user's line for the reason.
         source: path of the loaded library; its C++ text lies beside it.
         symbols: what varies between the calls that the specialization serves; empty for none.
         guards: what must hold of the symbols.
+        guard_places: the user's line that asked for it, by guard, where it is known.
         operators: operator calls per run.
         arena_bytes: planned memory.
         argument_inputs: inputs of the program that are arguments of the call, by position.
@@ -62,10 +69,13 @@ class SpecializationRecord:
     reason: str | None = None
     where: str | None = None
     source: str = ""
+    codes: tuple[types.CodeType, ...] = ()
+    reads: list[Read] = dataclasses.field(default_factory=list)
     operators: int = 0
     arena_bytes: int = 0
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
+    guard_places: dict[str, str] = dataclasses.field(default_factory=dict)
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None
@@ -126,6 +136,11 @@ def compile_call(
     started = time.perf_counter()
     capture = capture_call(name, function, args, kwargs, facts, symbolic)
     logger.info("%s: capture took %.0f ms", name, 1e3 * (time.perf_counter() - started))
+    reads = capture.recorded
+    assert reads is not None  # of a capture of a call, as opposed to one made by hand
+    # Other threads may run while a call is traced.
+    if not facts.agree(_C.collect(scm, args, kwargs)):
+        raise ChangedError(CHANGED)
     driver: Literal["cuda", "cpu"] = "cuda" if capture.device.type == "cuda" else "cpu"
     kernels, launches, variants = _choose_kernels(capture, driver)
     generated = generate(capture, launches, _typed_operators(capture))
@@ -137,8 +152,10 @@ def compile_call(
         if not program.guard([symbolic.values[position] for position in positions]):
             raise TridentError("a specialization does not serve the call it was made from")
     record.symbols, record.guards = generated.symbols, generated.guards
+    record.guard_places = {} if capture.symbols is None else capture.symbols.places()
     record.kernels = [_describe(variant) for variant in variants]
     record.source = str(library)
+    record.codes, record.reads = capture.codes, capture.reads
     record.operators = generated.calls_typed + generated.calls_boxed
     record.arena_bytes = generated.arena_bytes
     record.argument_inputs = frozenset(
@@ -152,22 +169,21 @@ def compile_call(
     if capture.python_operators:
         record.graph_obstacle = f"{next(iter(capture.python_operators))} runs Python code"
     record.seconds = time.perf_counter() - started
-    try:
-        evicted = _C.publish(
-            scm,
-            facts,
-            program,
-            [entry.index for entry in capture.inputs],
-            _constants(capture, generated),
-            capture.nodes,
-            capture.result_node,
-            capture.effects,
-            capture.reads,
-            record,
-            positions,
-        )
-    except ValueError as error:
-        raise UnsupportedError(str(error)) from error
+    if not reads.unchanged():
+        raise ChangedError(CHANGED)
+    evicted = _C.publish(
+        scm,
+        facts,
+        program,
+        [entry.index for entry in capture.inputs],
+        _constants(capture, generated),
+        capture.nodes,
+        capture.result_node,
+        capture.effects,
+        reads,
+        record,
+        positions,
+    )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
     return evicted
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <map>
 
 #include "guards/library.h"
 #include "guards/type_info.h"
@@ -54,7 +55,10 @@ void see(PyObject* value, std::vector<Seen>& seen) {
   }
 }
 
-using Contents = std::vector<Seen>;
+struct Contents {
+  std::vector<Seen> seen;
+  std::vector<std::pair<std::string, size_t>> attributes;  // by name, the place of the value
+};
 
 struct ClassInfo {
   unsigned int version = 0;
@@ -80,19 +84,25 @@ Contents read_contents(PyTypeObject* type) {
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
     auto* base_type = reinterpret_cast<PyTypeObject*>(base);
     if (!has_contents(base_type)) continue;
-    see(base, now);
+    see(base, now.seen);
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
-      see(key, now);
-      see(value, now);
+      see(key, now.seen);
+      const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      if (name) {
+        now.attributes.emplace_back(name, now.seen.size());
+      } else {
+        PyErr_Clear();
+      }
+      see(value, now.seen);
     }
   }
   return now;
 }
 
 bool same_contents(const Contents& known, const Contents& now) {
-  return std::equal(known.begin(), known.end(), now.begin(), now.end(),
+  return std::equal(known.seen.begin(), known.seen.end(), now.seen.begin(), now.seen.end(),
                     [](const Seen& a, const Seen& b) { return a.still(b.address); });
 }
 
@@ -157,6 +167,34 @@ uint64_t class_epoch(PyTypeObject* type) {
   known.epoch = known.history.back().second;
   known.version = version;
   return known.epoch;
+}
+
+std::vector<ClassChange> class_changes(PyTypeObject* type, uint64_t before, uint64_t now) {
+  // By name, the value before and after. The class comes before its bases, so the first one counts.
+  std::map<std::string, std::pair<const Seen*, const Seen*>> values;
+  int found = 0;
+  for (const auto& [contents, epoch] : info_of(type).history) {
+    if (epoch != before && epoch != now) continue;
+    ++found;
+    for (const auto& [name, place] : contents.attributes) {
+      auto& pair = values[name];
+      const Seen*& value = epoch == before ? pair.first : pair.second;
+      if (!value) value = &contents.seen[place];
+    }
+  }
+  std::vector<ClassChange> changes;
+  if (found < 2) return changes;
+  const auto object_of = [](const Seen* value) {
+    if (!value || !value->weak) return value ? value->held : Ref();
+    PyObject* object = PyWeakref_GET_OBJECT(value->held.get());
+    return object == Py_None ? Ref() : Ref::borrow(object);
+  };
+  for (const auto& [name, pair] : values) {
+    const auto& [old_value, new_value] = pair;
+    if (old_value && new_value && old_value->still(new_value->address)) continue;
+    changes.push_back({name, object_of(old_value), object_of(new_value)});
+  }
+  return changes;
 }
 
 bool is_user_class(PyTypeObject* type) {

@@ -1,6 +1,7 @@
 // PyTorch's global state that decides what a call does, as words.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,8 +15,11 @@ const char* environment_unsupported();
 // gives to each set of registrations. Calls and changes may happen in any thread.
 void set_registrations(uint64_t id);
 
+inline constexpr size_t kEnvironmentWords = 4;
+
 // Appends grad and inference mode, autocast, default dtype, determinism, precision and attention
 // backend flags, thread count, the current CUDA device and what is registered with the dispatcher.
+// describe.cpp names them in the same order.
 void append_environment(std::vector<uint64_t>& words);
 
 }  // namespace trident::guards

@@ -65,7 +65,7 @@ bool State::refresh() {
 uint64_t State::intern() {
   const uint64_t hash = scm::hash_words(walk_.words);
   for (const Known& known : ids_[hash]) {
-    if (known.words == walk_.words) return known.id;
+    if (*known.words == walk_.words) return known.id;
   }
   // A model that never returns to an old state must not grow this table without end. Forgetting
   // costs a recompilation at worst, since ids are never given out twice.
@@ -74,11 +74,31 @@ uint64_t State::intern() {
     num_known_ = 0;
   }
   ++num_known_;
-  Known known{walk_.words, {}, next_id_++};
+  Known known{std::make_shared<const std::vector<uint64_t>>(walk_.words), {}, next_id_++};
   for (PyObject* identity : walk_.identities) known.identities.push_back(Ref::borrow(identity));
   const uint64_t id = known.id;
   ids_[hash].push_back(std::move(known));
   return id;
+}
+
+std::shared_ptr<const std::vector<uint64_t>> State::words_of(uint64_t id) const {
+  for (const auto& [hash, states] : ids_) {
+    for (const Known& known : states) {
+      if (known.id == id) return known.words;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<PyObject*> State::identities_of(const std::vector<uint64_t>* words) const {
+  std::vector<PyObject*> found;
+  for (const auto& [hash, states] : ids_) {
+    for (const Known& known : states) {
+      if (known.words.get() != words) continue;
+      for (const Ref& identity : known.identities) found.push_back(identity.get());
+    }
+  }
+  return found;
 }
 
 void State::clear() {
@@ -136,9 +156,10 @@ void Reads::add_limit(PyObject* dict, Py_ssize_t limit) {
   limits_.emplace_back(Ref::borrow(dict), limit);
 }
 
-bool Reads::describe(Walk& walk, Watch& watch) const {
+bool Reads::describe(Walk& walk, Watch& watch, std::vector<size_t>& starts) const {
   Walker walker(walk, &watch);
   for (const Read& read : reads_) {
+    starts.push_back(walk.words.size());
     PyObject* source = read.source.get();
     PyObject* value = nullptr;
     walker.set_lenient(read.lenient);
@@ -165,6 +186,7 @@ bool Reads::describe(Walk& walk, Watch& watch) const {
   }
   walker.set_lenient(false);
   for (const Ref& type : types_) {
+    starts.push_back(walk.words.size());
     if (!walker.visit_class(reinterpret_cast<PyTypeObject*>(type.get()))) return false;
   }
   return true;
@@ -173,7 +195,8 @@ bool Reads::describe(Walk& walk, Watch& watch) const {
 std::string Reads::record() {
   Walk walk;
   watch_.clear();
-  if (!describe(walk, watch_)) return walk.unsupported;
+  starts_.clear();
+  if (!describe(walk, watch_, starts_)) return walk.unsupported;
   words_ = std::move(walk.words);
   for (PyObject* identity : walk.identities) identities_.push_back(Ref::borrow(identity));
   tensors_ = std::move(walk.tensors);
@@ -195,10 +218,21 @@ bool Reads::unchanged() {
   }
   Walk walk;
   Watch watch;
-  if (!describe(walk, watch) || walk.words != words_) return false;
+  std::vector<size_t> starts;
+  if (!describe(walk, watch, starts) || walk.words != words_) return false;
   watch_ = std::move(watch);
   tensors_ = std::move(walk.tensors);
   return true;
+}
+
+std::optional<Reads::Description> Reads::present() const {
+  Walk walk;
+  Watch watch;
+  Description now;
+  if (!describe(walk, watch, now.starts)) return std::nullopt;
+  now.words = std::move(walk.words);
+  for (PyObject* identity : walk.identities) now.identities.push_back(Ref::borrow(identity));
+  return now;
 }
 
 int Reads::traverse(visitproc visit, void* arg) const {

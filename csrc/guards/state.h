@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -37,6 +38,12 @@ class State {
     return found == container_positions_.end() ? kNotState : found->second;
   }
 
+  // The words of a state that was seen before, by its id; nullptr where it has been forgotten.
+  std::shared_ptr<const std::vector<uint64_t>> words_of(uint64_t id) const;
+  // The objects whose addresses stand in these words, borrowed; none where the state has been
+  // forgotten.
+  std::vector<PyObject*> identities_of(const std::vector<uint64_t>* words) const;
+
   // Shows the garbage collector every reference held.
   int traverse(visitproc visit, void* arg) const;
 
@@ -54,7 +61,7 @@ class State {
   uint64_t id_ = 0;
   // Interned walks by hash; identities are kept alive so that their addresses stay theirs.
   struct Known {
-    std::vector<uint64_t> words;
+    std::shared_ptr<const std::vector<uint64_t>> words;
     std::vector<Ref> identities;
     uint64_t id;
   };
@@ -80,8 +87,19 @@ class Reads {
   bool unchanged();
   int traverse(visitproc visit, void* arg) const;
 
+  // What was recorded, for reports: the words of all reads, where those of each begin (reads in the
+  // order in which they were added, then types), and the objects that the words name.
+  struct Description {
+    std::vector<uint64_t> words;
+    std::vector<size_t> starts;
+    std::vector<Ref> identities;
+  };
+  Description recorded() const { return {words_, starts_, identities_}; }
+  // The same of the present values. Nothing where one cannot be described.
+  std::optional<Description> present() const;
+
  private:
-  bool describe(Walk& walk, Watch& watch) const;
+  bool describe(Walk& walk, Watch& watch, std::vector<size_t>& starts) const;
 
   struct Read {
     Ref source;  // globals dictionary, cell or function
@@ -94,6 +112,7 @@ class Reads {
   std::vector<std::pair<Ref, Py_ssize_t>> limits_;
   Watch watch_;
   std::vector<uint64_t> words_;
+  std::vector<size_t> starts_;
   std::vector<Ref> identities_;
   std::vector<PyObject*> tensors_;  // met in deep reads, borrowed from what the watch holds
   std::vector<uint32_t> tensor_words_;

@@ -82,6 +82,7 @@ bool collect_slots(PyTypeObject* type, TypeInfo* info) {
       const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(value)->d_member;
       if (member->type != T_OBJECT_EX) return false;
       info->slots.push_back(member->offset);
+      info->slot_names.emplace_back(member->name);
     }
   }
   return true;
@@ -94,6 +95,7 @@ void add_member(PyTypeObject* type, const char* name, TypeInfo* info) {
   if (!Py_IS_TYPE(descriptor.get(), &PyMemberDescr_Type)) return;
   const auto* member = reinterpret_cast<PyMemberDescrObject*>(descriptor.get())->d_member;
   info->slots.push_back(member->offset);
+  info->slot_names.emplace_back(name);
 }
 
 bool is_class_statement(PyTypeObject* type) {

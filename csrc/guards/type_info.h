@@ -1,6 +1,7 @@
 // How the walker treats the objects of a Python type. Decided once per type.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "guards/python.h"
@@ -38,6 +39,7 @@ struct TypeInfo {
   bool named = false;             // an exact type that shares its shape with another one
   bool has_dict = false;          // instances carry a __dict__
   std::vector<Py_ssize_t> slots;  // offsets of __slots__ members
+  std::vector<std::string> slot_names;
 };
 
 // The description of `type`, cached for as long as the type lives.

@@ -33,8 +33,8 @@ bool Walker::visit_class_state(PyTypeObject* type) {
   if (!met_classes_.insert(type).second) return true;
   // A copy: describing a value may add to the table that this comes from.
   const std::vector<std::pair<PyObject*, PyObject*>> state = class_state(type);
+  walk_.words.push_back(tagged(Tag::kClassAttributes, state.size()));
   for (const auto& [name, value] : state) {
-    walk_.words.push_back(tagged(Tag::kClassAttribute));
     append_string(name);
     if (!visit(value)) return false;
   }
@@ -70,7 +70,9 @@ bool Walker::visit_function(PyObject* function) {
       }
     }
   }
-  for (const auto& [name, value] : stateful_globals(function)) {
+  const std::vector<std::pair<PyObject*, PyObject*>> globals = stateful_globals(function);
+  walk_.words.push_back(tagged(Tag::kGlobals, globals.size()));
+  for (const auto& [name, value] : globals) {
     if (watch_) watch_->add_global(PyFunction_GET_GLOBALS(function), name);
     append_string(name);
     if (!visit(value)) return false;

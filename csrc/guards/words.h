@@ -1,4 +1,7 @@
 // The vocabulary of facts: each word starts with a tag, so that words of different kinds never agree.
+//
+// Words can be read back: trident/report/words.py follows the walker's order to say in words what a
+// sequence of them holds, and its test fails where the two part.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +26,16 @@ enum class Tag : uint8_t {
   kSet,
   kObject,
   kSlots,
-  kMissing,         // an unset slot or an empty cell
-  kType,            // next words: address of the type and, for class statements, its epoch
-  kClass,           // a class as a value: its epoch, then its state
-  kClassAttribute,  // a name and its value follow
-  kAttributes,      // attributes of a tensor or function follow, as a dictionary
-  kWeakRef,         // the object follows
+  kMissing,          // an unset slot or an empty cell
+  kType,             // next words: address of the type and, for class statements, its epoch
+  kClass,            // a class as a value: its epoch, then its state
+  kClassAttributes,  // number of attributes; a name and a value each follow
+  kAttributes,       // attributes of a tensor or function follow, as a dictionary
+  kWeakRef,          // the object follows
   kOrder,  // of an ordered dictionary whose order is not that of insertion: next words, positions
   kMethod,
   kFunction,
+  kGlobals,  // number of globals that a function names; a name and a value each follow
   kPartial,
   kDevice,
   kRange,

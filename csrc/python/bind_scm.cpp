@@ -17,7 +17,7 @@ namespace {
 
 py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Program> program,
                    std::vector<size_t> inputs, const py::list& constants, py::object nodes,
-                   size_t result_node, py::object effects, const py::list& reads, py::object info,
+                   size_t result_node, py::object effects, RecordedReads& reads, py::object info,
                    std::vector<uint32_t> symbolic) {
   auto specialization = std::make_shared<Specialization>();
   if (symbolic.size() != (program ? program->num_symbols() : 0)) {
@@ -45,24 +45,7 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
     throw py::index_error("no such template node");
   }
   specialization->effects = Effects::parse(effects.ptr());
-  for (const py::handle read : reads) {
-    const auto triple = py::reinterpret_borrow<py::tuple>(read);
-    const py::object source = triple[0], name = triple[1];
-    if (triple[2].is_none()) {
-      specialization->reads.add_limit(source.ptr(), py::cast<Py_ssize_t>(name));
-      continue;
-    }
-    const bool deep = py::cast<bool>(triple[2]);
-    if (PyType_Check(source.ptr())) {
-      specialization->reads.add_type(reinterpret_cast<PyTypeObject*>(source.ptr()));
-    } else if (name.is_none()) {
-      specialization->reads.add_cell(source.ptr(), deep);
-    } else {
-      specialization->reads.add_global(source.ptr(), name.ptr(), deep);
-    }
-  }
-  const std::string problem = translated([&] { return specialization->reads.record(); });
-  if (!problem.empty()) throw py::value_error("the call reads a global that is " + problem);
+  specialization->reads = std::move(reads.reads);
   specialization->info = guards::Ref::borrow(info.ptr());
   const auto evicted = module_of(scm).publish(facts.facts, std::move(specialization));
   if (!evicted) return py::none();

@@ -11,6 +11,8 @@ void bind_driver(pybind11::module_& m);
 void bind_facts(pybind11::module_& m);
 void bind_guards(pybind11::module_& m);
 void bind_host(pybind11::module_& m);
+void bind_reads(pybind11::module_& m);
+void bind_report(pybind11::module_& m);
 void bind_scm(pybind11::module_& m);
 
 }  // namespace trident::python

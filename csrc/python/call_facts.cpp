@@ -89,6 +89,16 @@ void bind_facts(py::module_& m) {
                                return object_list(self.facts.arguments.containers,
                                                   self.state.containers);
                              })
+      .def_property_readonly("identities",
+                             [](const Facts& self) {
+                               return object_list(self.facts.arguments.identities,
+                                                  self.state.identities);
+                             })
+      .def("agree",
+           [](const Facts& self, const Facts& other) {
+             return self.facts.arguments.words == other.facts.arguments.words &&
+                    self.state.words == other.state.words;
+           })
       .def_property_readonly("soft_words", &soft_words)
       .def_property_readonly("words", [](const Facts& self) { return self.facts.arguments.words; })
       .def_property_readonly("state_words", [](const Facts& self) { return self.state.words; });

@@ -39,4 +39,9 @@ struct Facts {
   std::vector<guards::Ref> kept;
 };
 
+// What a trace read besides arguments and state, on the way from the trace's end to publication.
+struct RecordedReads {
+  guards::Reads reads;
+};
+
 }  // namespace trident::python

@@ -10,5 +10,7 @@ PYBIND11_MODULE(_C, m) {
   trident::python::bind_guards(m);
   trident::python::bind_callable(m);
   trident::python::bind_facts(m);
+  trident::python::bind_reads(m);
   trident::python::bind_scm(m);
+  trident::python::bind_report(m);
 }

@@ -68,6 +68,7 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
     return false;
   }
   facts.state = &state_.walk();
+  facts.state_id = state_.id();
   walk.words.push_back(tagged(Tag::kState, state_.id()));
   // An argument that is also a weight: code may ask `x is self.weight`.
   for (size_t i = 0; i < walk.tensors.size(); ++i) {
@@ -158,6 +159,8 @@ std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
   for (PyObject* identity : facts.arguments.identities) {
     specialization->identities.push_back(Ref::borrow(identity));
   }
+  specialization->words = facts.arguments.words;
+  specialization->state_words = state_.words_of(facts.state_id);
   const scm::Mask mask{facts.arguments.words.size(), specialization->symbolic};
   std::shared_ptr<scm::Entry> evicted =
       table_.insert(facts.arguments.words, mask, std::move(specialization));
@@ -175,6 +178,8 @@ int Module::traverse(visitproc visit, void* arg) {
     Py_VISIT(specialization.info.get());
     for (const Ref& identity : specialization.identities) Py_VISIT(identity.get());
     if (const int status = specialization.reads.traverse(visit, arg)) return status;
+    if (const int status = specialization.result.traverse(visit, arg)) return status;
+    if (const int status = specialization.effects.traverse(visit, arg)) return status;
   }
   return 0;
 }

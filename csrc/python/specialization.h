@@ -16,6 +16,7 @@ namespace trident::python {
 struct CallFacts {
   guards::Walk arguments;  // words: call shape, arguments, environment, state id
   const guards::Walk* state = nullptr;
+  uint64_t state_id = 0;
 
   size_t num_tensors() const { return arguments.tensors.size() + state->tensors.size(); }
   PyObject* tensor(size_t index) const {
@@ -42,6 +43,9 @@ class Specialization : public scm::Entry {
   size_t result_node = 0;
   Effects effects;
   guards::Reads reads;
+  // The facts of the call it was made from, for reports.
+  std::vector<uint64_t> words;
+  std::shared_ptr<const std::vector<uint64_t>> state_words;
   guards::Ref info;  // the Python record that describes it
   // Graph mode, driven by the module that owns the specialization; only where no size varies.
   std::shared_ptr<host::GraphReplay> graph;

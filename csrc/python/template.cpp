@@ -163,6 +163,20 @@ std::vector<Ref> Template::build(const Sources& sources) const {
   return built;
 }
 
+int Template::traverse(visitproc visit, void* arg) const {
+  for (const Node& node : nodes_) {
+    Py_VISIT(node.object.get());
+    for (const Ref& key : node.keys) Py_VISIT(key.get());
+    for (const Attribute& attribute : node.attributes) Py_VISIT(attribute.name.get());
+  }
+  return 0;
+}
+
+int Effects::traverse(visitproc visit, void* arg) const {
+  for (const Effect& effect : effects_) Py_VISIT(effect.key.get());
+  return 0;
+}
+
 Effects Effects::parse(PyObject* effects) {
   Effects result;
   const Ref fast = checked(PySequence_Fast(effects, "effects"));

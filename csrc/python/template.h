@@ -45,6 +45,8 @@ class Template {
   const std::vector<size_t>& tensors_used() const { return tensors_used_; }
   const std::vector<size_t>& containers_used() const { return containers_used_; }
   size_t size() const { return nodes_.size(); }
+  // Shows the garbage collector every reference held.
+  int traverse(visitproc visit, void* arg) const;
 
  private:
   struct Attribute {
@@ -76,6 +78,7 @@ class Effects {
   static Effects parse(PyObject* effects);
   TRIDENT_PROFILED void apply(const Sources& sources, const std::vector<guards::Ref>& built) const;
   const std::vector<size_t>& containers_used() const { return containers_used_; }
+  int traverse(visitproc visit, void* arg) const;
 
  private:
   enum class Kind { kSetItem, kDeleteItem, kSetAttribute, kDeleteAttribute, kReplaceList };

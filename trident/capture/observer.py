@@ -14,7 +14,7 @@ from trident.capture.objects import attributes_of
 from trident.capture.reads import Read, ReadSet
 from trident.capture.shadow import Shadow
 from trident.capture.snapshot import Snapshot, cell_value
-from trident.errors import NotReadyError, UnsupportedError
+from trident.errors import ChangedError, NotReadyError, UnsupportedError
 
 
 class Observer:
@@ -178,6 +178,11 @@ class Observer:
         """Keeps what a library's module or class holds, for code that assigns its attributes."""
         self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
+    @property
+    def codes(self) -> tuple[types.CodeType, ...]:
+        """The user's code that ran, each once, in the order of first execution."""
+        return tuple(self._codes)
+
     def add_read(self, namespace: dict[Any, Any], name: Any) -> None:
         """A global, or an entry of any dictionary, that something else than the code read."""
         self._reads.add(namespace, name)
@@ -204,6 +209,16 @@ class Observer:
             if "__trident_globals__" not in namespace and is_library_globals(namespace):
                 self._reads.add_library_code(code.co_names, namespace)
         return self._reads.items()
+
+    def verify(self) -> None:
+        """Checks, after the reads were recorded, that they are what the trace saw.
+
+        Raises:
+            ChangedError: another thread changed one meanwhile.
+        """
+        changed = self._reads.changed() or self._snapshot.changed()
+        if changed is not None:
+            raise ChangedError(f"{changed} changed while the call was captured")
 
     def restore(self) -> None:
         """Puts back what the trace changed outside of its clones, and notes that as the problem."""

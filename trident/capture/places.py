@@ -20,6 +20,16 @@ def _is_machinery(path: str) -> bool:
     return path.startswith((*_MACHINERY, "<"))
 
 
+def current_line() -> str | None:
+    """``file.py:line`` of the innermost line outside of the machinery that runs now."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not _is_machinery(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
 def place_of(error: BaseException) -> str | None:
     """``file.py:line`` of the innermost line outside of the machinery that led to an error."""
     place = None

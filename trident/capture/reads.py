@@ -57,6 +57,7 @@ _SHALLOW = ("torch", "triton", "numpy", "sympy", "builtins")
 
 
 _LIMIT = object()
+_ABSENT = object()
 
 
 def is_machinery(namespace: dict[str, Any]) -> bool:
@@ -70,6 +71,7 @@ class ReadSet:
 
     def __init__(self) -> None:
         self._reads: dict[tuple[int, Any], Read] = {}
+        self._values: dict[tuple[int, Any], Any] = {}  # of the user's globals, when added
 
     def items(self) -> list[Read]:
         """All reads."""
@@ -80,6 +82,16 @@ class ReadSet:
         key = (id(namespace), name)
         if key not in self._reads:
             self._reads[key] = (namespace, name, _is_deep(namespace, name))
+            if not is_library_globals(namespace):  # a trace puts its own in libraries for a while
+                self._values[key] = namespace.get(name, _ABSENT)
+
+    def changed(self) -> str | None:
+        """A global that is another object than when it was added, or None."""
+        for key, before in self._values.items():
+            namespace, name, _ = self._reads[key]
+            if namespace.get(name, _ABSENT) is not before:
+                return f"{namespace.get('__name__')}.{name}"
+        return None
 
     def add_class(self, cls: type) -> None:
         """A class: its attributes and what they hold."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+    from trident import _C
     from trident.capture.reads import Read
     from trident.capture.symbols import Symbols
     from trident.capture.template import Node
@@ -47,6 +49,8 @@ class Capture:
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
         reads: what the code that ran read from outside of its arguments and attributes.
+        recorded: the values of these reads when the trace ended.
+        codes: the user's code that ran.
         symbols: of a symbolic capture. Sizes, strides, offsets and integer arguments in ``graph``
             may be SymInts, and nodes that compute them have no other meaning; grids and integer
             arguments of ``launches`` may be, too.
@@ -64,6 +68,8 @@ class Capture:
     result_node: int = 0
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
+    recorded: _C.Reads | None = None
+    codes: tuple[types.CodeType, ...] = ()
     symbols: Symbols | None = None
     python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
 

@@ -54,6 +54,14 @@ class Snapshot:
             self._saved[id(current)] = (current, path, contents[0])
             pending.extend(contents[1])
 
+    def changed(self) -> str | None:
+        """The path to an object that changed, or None."""
+        for obj, path, before in self._saved.values():
+            contents = _contents(obj)
+            if contents is not None and not _same(contents[0], before):
+                return path
+        return None
+
     def restore(self) -> str | None:
         """Puts back what changed; returns the path to a changed object, or None."""
         changed = None

@@ -16,9 +16,11 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
+from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from trident import _C
+from trident.capture.places import current_line
 from trident.errors import UnsupportedError
 from trident.ir import expressions
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
@@ -54,6 +56,13 @@ def signed(words: Sequence[int]) -> list[int]:
     return [word - 2**64 if word >= 2**63 else word for word in words]
 
 
+class _Environment(ShapeEnv):
+    """A ShapeEnv whose guards know the user's line that asked for them."""
+
+    def _get_sloc(self, framework_loc: str | None = None) -> SLoc:
+        return SLoc(framework_loc, current_line())
+
+
 class Symbols:
     """The symbols of one capture.
 
@@ -64,7 +73,7 @@ class Symbols:
 
     def __init__(self, facts: _C.Facts, symbolic: SymbolicWords) -> None:
         self.positions = symbolic.positions
-        self.environment = ShapeEnv(
+        self.environment = _Environment(
             allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
         )
         self._facts = facts
@@ -216,6 +225,15 @@ class Symbols:
             f"argument {index}" if kind == _ARGUMENT else f"{names[kind]} {axis} of tensor {index}"
             for _, kind, index, axis in self._symbolic.words
         ]
+
+    def places(self) -> dict[str, str]:
+        """The user's lines that assumed conditions, as ``file.py:line`` by the condition's text."""
+        found: dict[str, str] = {}
+        for guard in self.environment.guards:
+            if guard.sloc.maybe_user_loc is not None:
+                text = expressions.condition(self._rename(guard.expr))
+                found.setdefault(text, guard.sloc.maybe_user_loc)
+        return found
 
     def guards(self) -> list[sympy.Basic]:
         """What must hold of the symbols: all that the trace assumed, and what each word stands for.

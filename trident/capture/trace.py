@@ -178,6 +178,12 @@ class TracedCall:
         _forget_source(graph_module)
         constants = self._constants(graph_module)
         inputs = self._inputs(graph)
+        reads = self._reads(executed)
+        try:
+            recorded = _C.Reads(reads)
+        except ValueError as problem:
+            raise UnsupportedError(str(problem)) from problem
+        self._observer.verify()
         return Capture(
             name=self._name,
             graph=graph,
@@ -188,7 +194,9 @@ class TracedCall:
             nodes=self._template.nodes,
             result_node=self._result_node,
             effects=self._effects,
-            reads=self._reads(executed),
+            reads=reads,
+            recorded=recorded,
+            codes=self._observer.codes,
             symbols=self._symbols,
             python_operators=dict.fromkeys(self._operators.called, ""),
         )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import collections
+import os
 from typing import Any
 
 from trident import _C
 from trident.optimize import optimizer_of
+from trident.pipeline import SpecializationRecord
+from trident.report.guards import guard_lines
+from trident.report.misses import MAX_MISSES
 
 
 def explain(optimized: Any) -> str:
@@ -16,8 +20,9 @@ def explain(optimized: Any) -> str:
         optimized: what `trident.optimize` returned.
 
     Returns:
-        A text: one paragraph per specialization with its arguments, kernels, operators, memory and
-        hits.
+        A text: one paragraph per specialization with its arguments, hits, kernels, size and guards,
+        those of them that the user's code reads with the line that does; then the last misses, each
+        with the facts in which it differed from the nearest specialization.
 
     Raises:
         TypeError: `optimized` does not come from `trident.optimize`.
@@ -41,10 +46,10 @@ def explain(optimized: Any) -> str:
         lines.append(f"    arguments: {record.arguments}")
         if record.symbols:
             lines.append(f"    varying: {', '.join(record.symbols)}")
-            lines.append(f"    where {'; '.join(record.guards)}")
+            lines.extend(f"    where {guard}" for guard in _with_places(record))
         lines.append(
             f"    {record.operators} operator calls, {len(record.kernels)} launches, "
-            f"arena {record.arena_bytes} bytes"
+            f"{_code_bytes(record.source)} bytes of code, arena {record.arena_bytes} bytes"
         )
         for operator, reason in record.python_operators.items():
             lines.append(f"    Python code at each hit: {operator}, not traced because {reason}")
@@ -53,5 +58,24 @@ def explain(optimized: Any) -> str:
         for label, count in collections.Counter(record.kernels).items():
             lines.append(f"    {count} x {label}")
         lines.append(f"    host program: {record.source}")
+        lines.append("    guards:")
+        guards = guard_lines(optimizer.scm, optimizer.function, record)
+        lines.extend(f"        {line}" for line in guards)
+    if optimizer.misses.misses:
+        lines += ["", f"last misses, at most {MAX_MISSES}:"]
+        lines.extend(f"    {miss}" for miss in optimizer.misses.misses)
     lines.extend(f"not captured: {reason}" for reason in optimizer.eager_reasons())
     return "\n".join(lines)
+
+
+def _with_places(record: SpecializationRecord) -> list[str]:
+    places = record.guard_places
+    return [f"{each} (at {places[each]})" if each in places else each for each in record.guards]
+
+
+def _code_bytes(path: str) -> int:
+    """Size of a loaded library; 0 where its file has been removed."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

@@ -1,0 +1,118 @@
+"""From the trace's end to publication: what another thread changes meanwhile, and what is kept."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import trident
+from trident import pipeline
+from trident.capture.observer import Observer
+
+FACTOR = 3.0
+
+
+class Settings:
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+
+SETTINGS = Settings(2.0)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale * FACTOR * SETTINGS.gain
+
+
+@pytest.fixture
+def kept_globals() -> Iterator[None]:
+    yield
+    globals()["FACTOR"] = 3.0
+    SETTINGS.gain = 2.0
+
+
+STAGES = {
+    "trace": (Observer, "finish"),  # the trace is over, its reads are not recorded yet
+    "capture": (pipeline, "generate"),
+    "build": (pipeline, "build"),
+}
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, stage: str, change: Callable[[], object]) -> None:
+    """Makes `change` happen once, before or in a stage of a miss, as another thread would."""
+    owner, name = STAGES[stage]
+    original = getattr(owner, name)
+    pending = [change]
+
+    def staged(*args: Any, **kwargs: Any) -> Any:
+        while pending:
+            pending.pop()()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, staged)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "global": lambda module: globals().__setitem__("FACTOR", 4.0),
+    "inside of a global": lambda module: setattr(SETTINGS, "gain", 5.0),
+    "attribute": lambda module: setattr(module, "scale", 0.25),
+}
+
+
+@pytest.mark.usefixtures("kept_globals")
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", CHANGES)
+@torch.no_grad()
+def test_what_changes_during_a_compilation_is_not_baked_in(
+    monkeypatch: pytest.MonkeyPatch, name: str, stage: str
+) -> None:
+    module = Scaled()
+    fast = trident.optimize(module)
+    x = torch.ones(4)
+    before = module(x)
+    _meanwhile(monkeypatch, stage, lambda: CHANGES[name](module))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = fast(x)
+    after = module(x)
+    assert not torch.equal(before, after)
+    assert torch.equal(first, after)
+    for _ in range(2):  # and nothing that was published says otherwise
+        assert torch.equal(fast(x), after)
+    assert fast.stats()["hits"] >= 1
+
+
+def _call_whose_results_lead_back_to_it() -> list[weakref.ref[Any]]:
+    class Out:
+        owner: Any = None
+
+        def __init__(self, y: torch.Tensor) -> None:
+            self.y = y
+
+    class Owner:
+        fast: Any = None
+
+    fast = trident.optimize(lambda x: Out(x + 1))
+    fast(torch.ones(2))
+    assert isinstance(fast(torch.ones(2)), Out) and fast.stats()["hits"] == 1
+    owner = Out.owner = Owner()
+    owner.fast = fast
+    return [weakref.ref(owner), weakref.ref(Out)]
+
+
+def test_a_class_that_results_are_made_of_can_be_collected_with_its_table() -> None:
+    alive = _call_whose_results_lead_back_to_it()
+    gc.collect()
+    assert [each() for each in alive] == [None, None]

@@ -1,0 +1,245 @@
+"""What a specialization guards and what a call shows, by place, and where the two differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from trident import _C
+from trident.capture.reads import Read
+from trident.ir import expressions
+from trident.pipeline import SpecializationRecord
+from trident.report.stream import Unreadable
+from trident.report.words import Facts, WordReader, describe_object, readable
+
+NOT_THERE = "not there"
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A fact that is another one than in an earlier call.
+
+    Attributes:
+        place: what it is said of, such as ``argument x: size 1`` or ``module.scale``.
+        before: what a specialization was made for.
+        now: what the call shows.
+    """
+
+    place: str
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        if self.place.startswith("argument "):
+            return f"{self.place} was {self.before}, now {self.now}"
+        return f"{self.place}: {self.before} -> {self.now}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarded:
+    """The facts of a specialization: of the call and the state, and of what its code read."""
+
+    call: Facts
+    reads: Facts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """Facts, and the versions of the classes among them."""
+
+    facts: Facts
+    versions: dict[str, tuple[type, int]]
+
+
+def facts_of_specialization(
+    scm: _C.Scm, function: Callable[..., Any], record: SpecializationRecord
+) -> Guarded:
+    """What a specialization guards.
+
+    Raises:
+        KeyError: it has been dropped.
+        Unreadable: its state has been forgotten.
+    """
+    found = _C.guards_of(scm, record)
+    if found["state_words"] is None:
+        raise Unreadable("the state has been forgotten")
+    call = _read_call(function, found["words"], found["state_words"], found["objects"])
+    return Guarded(call.facts, _read_reads(record.reads, found["reads"]).facts)
+
+
+def differences(
+    scm: _C.Scm, function: Callable[..., Any], record: SpecializationRecord, facts: _C.Facts
+) -> list[Difference]:
+    """Where a call's facts differ from those of a specialization. Arguments come first.
+
+    Raises:
+        KeyError: the specialization has been dropped.
+        Unreadable: its state has been forgotten.
+    """
+    found = _C.guards_of(scm, record)
+    words = facts.words
+    known = {**found["objects"], **{id(value): value for value in facts.identities}}
+    before_words = list(found["words"])
+    if len(before_words) == len(words):
+        for position in found["symbolic"]:  # the specialization leaves these open
+            before_words[position] = words[position]
+    state_words = found["state_words"]
+    if state_words is None:
+        raise Unreadable("the state has been forgotten")
+    before = _read_call(function, before_words, state_words, known)
+    now = _read_call(function, words, facts.state_words, known)
+    result = _compare(before, now)
+    present = _C.present_reads(scm, record)
+    if present is None:
+        result.append(Difference("what the code reads", "describable", "not describable"))
+    else:
+        result += _compare(
+            _read_reads(record.reads, found["reads"]), _read_reads(record.reads, present)
+        )
+    result += _full_caches(record.reads)
+    result = list(dict.fromkeys(result))
+    if not result and found["symbolic"]:
+        result = _failing_conditions(record, [words[each] for each in found["symbolic"]])
+    return result
+
+
+def _compare(before: _Reading, now: _Reading) -> list[Difference]:
+    found: list[Difference] = []
+    for place in {**now.facts, **before.facts}:
+        old, new = before.facts.get(place), now.facts.get(place)
+        if old == new:
+            continue
+        if place in before.versions and place in now.versions:
+            changes = _class_changes(before.versions[place], now.versions[place])
+            found += changes or [Difference(place, old or NOT_THERE, new or NOT_THERE)]
+        else:
+            found.append(Difference(readable(place), old or NOT_THERE, new or NOT_THERE))
+    return found
+
+
+def _class_changes(before: tuple[type, int], now: tuple[type, int]) -> list[Difference]:
+    """The attributes that two versions of a class define differently."""
+    cls, version = now
+
+    def text(value: tuple[Any] | None) -> str:
+        return NOT_THERE if value is None else describe_object(value[0])
+
+    changes = _C.class_changes(cls, before[1], version)
+    name = cls.__qualname__.replace("<locals>.", "")
+    return [Difference(f"{name}.{each}", text(old), text(new)) for each, old, new in changes]
+
+
+def _failing_conditions(record: SpecializationRecord, values: Sequence[int]) -> list[Difference]:
+    """The conditions on symbols that a call does not meet."""
+    signed = [value - 2**64 if value >= 2**63 else value for value in values]
+    shown = ", ".join(
+        f"{name} is {value}" for name, value in zip(record.symbols, signed, strict=True)
+    )
+    scope: dict[str, Any] = {
+        "floor_div": int.__floordiv__,
+        "floor_mod": int.__mod__,
+        "largest": max,
+        "smallest": min,
+    }
+    for index, value in enumerate(signed):
+        scope[expressions.size_symbol(index).name] = value
+        scope[expressions.number_symbol(index).name] = value
+    found = []
+    for guard in record.guards:
+        text = guard.replace("&&", " and ").replace("||", " or ")
+        if not eval(text, {"__builtins__": {}}, scope):
+            place = record.guard_places.get(guard)
+            where = f" (at {place})" if place else ""
+            now = f"does not hold ({shown})"
+            found.append(Difference(f"condition {guard}{where}", "holds", now))
+            break  # later conditions may rely on this one
+    return found
+
+
+def _read_call(
+    function: Callable[..., Any],
+    words: Sequence[int],
+    state_words: Sequence[int],
+    objects: dict[int, Any],
+) -> _Reading:
+    state = WordReader(state_words, objects)
+    state.value(root_name(function))
+    if state.position != len(state_words):
+        raise Unreadable(f"words of the state are left over at {state.position}")
+    call = WordReader(words, objects)
+    call.call(_parameters(function), state.place)
+    return _Reading({**call.facts, **state.facts}, {**call.versions, **state.versions})
+
+
+def _read_reads(reads: Sequence[Read], described: _C.Described) -> _Reading:
+    words, starts, objects = described
+    # In the native order: classes come last.
+    reads = [read for read in reads if read[2] is not None]  # the others are limits
+    ordered = [read for read in reads if not isinstance(read[0], type)]
+    ordered += [read for read in reads if isinstance(read[0], type)]
+    names = _variables(reads)
+    reader = WordReader(words, objects)
+    for (source, name, _), start in zip(ordered, starts, strict=True):
+        reader.position = start
+        if name is not None:
+            reader.missing_or_value(_global_name(source, name))
+        elif isinstance(source, type):
+            reader.value(f"class {source.__qualname__}")
+        elif id(source) in names:
+            reader.missing_or_value(names[id(source)])
+        else:
+            reader.function_parts(_function_name(source))
+    if reader.position != len(words):
+        raise Unreadable(f"words of what was read are left over at {reader.position}")
+    return _Reading(reader.facts, reader.versions)
+
+
+def _full_caches(reads: Sequence[Read]) -> list[Difference]:
+    """Caches of functions that have reached their size since."""
+    return [
+        Difference("a function's cache", f"fewer than {limit} entries", "full")
+        for cache, limit, deep in reads
+        if deep is None and len(cache) >= limit
+    ]
+
+
+def _global_name(namespace: dict[Any, Any], name: Any) -> str:
+    module = namespace.get("__name__")
+    return f"{module}.{name}" if isinstance(module, str) else f"the entry {name!r} of a table"
+
+
+def _variables(reads: Sequence[Read]) -> dict[int, str]:
+    """The names of closure variables, by the identity of their cells."""
+    names: dict[int, str] = {}
+    for source, _, _ in reads:
+        closure = source.__closure__ if isinstance(source, types.FunctionType) else None
+        for index, cell in enumerate(closure or ()):
+            variable = source.__code__.co_freevars[index]
+            names[id(cell)] = f"variable {variable} of {_function_name(source)}"
+    return names
+
+
+def root_name(function: Callable[..., Any]) -> str:
+    """What reports call the optimized object."""
+    return "module" if isinstance(function, torch.nn.Module) else _function_name(function)
+
+
+def _function_name(function: Any) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return str(name).replace("<locals>.", "")
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    """Names of the positional parameters."""
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in parameters if each.kind in positional]

@@ -1,0 +1,140 @@
+"""A specialization's guards as text."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from trident import _C
+from trident.capture.library import is_library_globals
+from trident.pipeline import SpecializationRecord
+from trident.report.facts import Guarded, facts_of_specialization, root_name
+from trident.report.lines import Lines
+from trident.report.stream import Unreadable
+from trident.report.words import Facts, readable
+
+logger = logging.getLogger("trident")
+_log = logging.getLogger("trident.guards")
+
+# Structure, which the facts that are shown imply.
+_STRUCTURE = ("class ", "type of ", "keys of ", "length of ", "order of ")
+_ENVIRONMENT = ("torch.", "operators registered")
+_WIDTH = 100
+_LAST_NAME = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])*$")
+
+
+def guard_lines(
+    scm: _C.Scm, function: Callable[..., Any], record: SpecializationRecord
+) -> list[str]:
+    """What must hold for a specialization to serve a call, one fact or tensor per line.
+
+    Of the state and of global variables, those that the user's code names are listed, with the line
+    that names them; the others are counted.
+
+    Raises:
+        KeyError: the specialization has been dropped.
+    """
+    try:
+        guarded = facts_of_specialization(scm, function, record)
+    except Unreadable as problem:
+        return [f"(cannot be shown: {problem})"]
+    lines = Lines(record.codes)
+    root = root_name(function)
+    symbolic = set(record.symbols)
+    shown = _arguments(guarded.call, symbolic)
+    shown += _environment(guarded.call)
+    state = _named(
+        {place: text for place, text in guarded.call.items() if _is_below(place, root)},
+        lines.attributes,
+    )
+    reads = _named(_reads_of_user(guarded, record), {**lines.attributes, **lines.globals})
+    shown += state + reads
+    rest = sum(_is_below(place, root) for place in guarded.call) - len(state)
+    others = len(guarded.reads) - len(reads)
+    shown.append(
+        f"and {rest} more facts of {root}'s state, {others} of code, classes and libraries"
+    )
+    return shown
+
+
+def log_guards(
+    scm: _C.Scm, name: str, function: Callable[..., Any], record: SpecializationRecord
+) -> None:
+    """Logs what a new specialization guards, where ``TRIDENT_LOGS`` asks for that."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    try:
+        text = "\n    ".join(guard_lines(scm, function, record))
+    except Exception:  # a report must not be what makes a call fail
+        logger.warning("%s: its guards cannot be shown", name, exc_info=True)
+    else:
+        _log.info("%s: specialization %d\n    %s", name, record.index, text)
+
+
+def _arguments(facts: Facts, symbolic: set[str]) -> list[str]:
+    shown = []
+    for place, text in facts.items():
+        if place.startswith("argument ") and ": " not in place:
+            shown.append(f"{place} is {text}")
+        elif place.startswith("argument ") and place.endswith(": dtype"):
+            shown.append(_tensor(facts, place.removesuffix(": dtype")))
+    if symbolic:
+        shown.append(f"but for what varies: {', '.join(sorted(symbolic))}")
+    return shown
+
+
+def _tensor(facts: Facts, place: str) -> str:
+    rank = int(facts[f"{place}: dimensions"])
+    sizes = ", ".join(facts[f"{place}: size {axis}"] for axis in range(rank))
+    strides = ", ".join(facts[f"{place}: stride {axis}"] for axis in range(rank))
+    text = (
+        f"{place} is {facts[f'{place}: dtype']}[{sizes}] with strides [{strides}] on "
+        f"{facts[f'{place}: device']}, address modulo 16 is {facts[f'{place}: address modulo 16']}"
+    )
+    for name in ("requires_grad", "made in inference mode"):
+        text += f", {name}" if facts[f"{place}: {name}"] == "True" else ""
+    return text
+
+
+def _environment(facts: Facts) -> list[str]:
+    """PyTorch's global state, several facts to a line."""
+    lines = ["environment:"]
+    for place, text in facts.items():
+        if place.startswith(_ENVIRONMENT):
+            if len(lines[-1]) + len(place) > _WIDTH:
+                lines.append("   ")
+            lines[-1] += f" {place} is {text};"
+    lines[-1] = lines[-1].rstrip(";")
+    return lines
+
+
+def _is_below(place: str, root: str) -> bool:
+    return place == root or place.startswith((f"{root}.", f"{root}[", f"{root}:"))
+
+
+def _named(facts: Facts, lines: dict[str, str]) -> list[str]:
+    """The facts whose last name the user's code reads."""
+    shown = []
+    for place, text in facts.items():
+        spelled = readable(place)
+        name = _LAST_NAME.search(spelled)
+        where = lines.get(name[1]) if name and ": " not in spelled else None
+        if where is not None and not place.startswith(_STRUCTURE):
+            shown.append(f"{spelled} is {text} (at {where})")
+    return shown
+
+
+def _reads_of_user(guarded: Guarded, record: SpecializationRecord) -> Facts:
+    """Global variables of the user's modules, and what they hold."""
+    modules = {
+        f"{source['__name__']}."
+        for source, name, _ in record.reads
+        if name is not None and "__name__" in source and not is_library_globals(source)
+    }
+    return {
+        place: text
+        for place, text in guarded.reads.items()
+        if place.startswith((*modules, "variable ")) and ": " not in place
+    }
