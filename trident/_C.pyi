@@ -76,6 +76,20 @@ class Program:
         self, inputs: Sequence[torch.Tensor], symbols: Sequence[int] = ...
     ) -> list[torch.Tensor]: ...
     def guard(self, symbols: Sequence[int]) -> bool: ...
+    def numbers(self, symbols: Sequence[int]) -> list[int]:
+        """The numbers in the call's result and effects; of doubles, the bits."""
+
+    def add_variant(
+        self, launch: int, choice: int, kernel: Kernel, params: Sequence[int]
+    ) -> None: ...
+    def serve_variants(self, source: Callable[[int, int], tuple[Kernel, list[int]]]) -> None:
+        """Sets what compiles the kernel variant of a launch for a choice of its facts."""
+
+    def prepare(self, inputs: Sequence[torch.Tensor], symbols: Sequence[int] = ...) -> int:
+        """Compiles the variants that such a run needs; returns how many were missing."""
+
+    @property
+    def num_variants(self) -> int: ...
     @property
     def name(self) -> str: ...
     @property
@@ -150,9 +164,24 @@ class Facts:
     @property
     def containers(self) -> list[Any]: ...
     @property
-    def soft_words(self) -> list[tuple[int, int, int, int]]:
-        """(position, kind, index, axis) of the words that one specialization may leave open: kind 0
-        is a size and 1 a stride of argument tensor ``index``, 2 the int argument ``index``."""
+    def soft_words(self) -> list[tuple[int, int, int, Any]]:
+        """(position, kind, index, place) of the words that one specialization may leave open; see
+        `trident.capture.soft_words.SoftWord`."""
+
+    @property
+    def num_argument_containers(self) -> int: ...
+    @property
+    def closed_lists(self) -> list[int]:
+        """Positions of the containers that are lists whose contents are no part of the state."""
+
+    @property
+    def argument_words(self) -> list[int]:
+        """The position of each argument's first word."""
+
+    @property
+    def state_word(self) -> int:
+        """The position of the word that names the state."""
+
     @property
     def words(self) -> list[int]: ...
     @property
@@ -178,11 +207,18 @@ def publish(
 ) -> SpecializationRecord | None:
     """Publishes a specialization, or without a program that these facts run eagerly.
 
-    ``symbolic``: positions of the words that the program takes as symbols, ascending.
+    ``symbolic``: positions of the words that are left open, ascending, those of the state counted
+    behind the call's own; the program takes all of them as symbols, or none.
 
     Returns:
         The record of what had to make room, or None.
     """
+
+def close_list(scm: Scm, list: list[Any], closed: bool) -> None:
+    """Leaves the contents of a list out of the state, or takes them in again."""
+
+def prepare(scm: Scm, facts: Facts) -> bool:
+    """Whether a specialization serves these facts; compiles the kernel variants that it needs."""
 
 def find(scm: Scm, facts: Facts) -> SpecializationRecord | None: ...
 def run(

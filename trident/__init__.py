@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trident import installation as installation  # first: says what is missing, if something is
-from trident.errors import BuildError, NotPreparedError, TridentError, UnsupportedError
+from trident.dim import Dim
+from trident.errors import BuildError, HintError, NotPreparedError, TridentError, UnsupportedError
 from trident.guard_types import register_guard_types
 from trident.optimize import jit, optimize
 from trident.report.explain import explain
@@ -16,6 +17,8 @@ configure_logs()
 
 __all__ = [
     "BuildError",
+    "Dim",
+    "HintError",
     "NotPreparedError",
     "TridentError",
     "UnsupportedError",

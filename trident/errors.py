@@ -33,5 +33,9 @@ class ChangedError(NotReadyError):
     """Another thread changed what the call depends on while the call was compiled."""
 
 
+class HintError(TridentError, ValueError):
+    """A hint of the ``dynamic`` option does not fit the function or a call; says which."""
+
+
 class BuildError(TridentError):
     """Generated code could not be compiled or loaded."""

@@ -16,12 +16,15 @@ from torch._subclasses.fake_tensor import (
 )
 
 from trident import _C
+from trident.attempts import Attempts
+from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients, may_record
 from trident.capture.places import place_of
 from trident.capture.reads import ReadSet
 from trident.errors import (
     BuildError,
     ChangedError,
+    HintError,
     NotPreparedError,
     NotReadyError,
     TridentError,
@@ -32,7 +35,7 @@ from trident.graphs import (
     HITS_BEFORE_CAPTURE,
     capture_graph,
 )
-from trident.history import CallHistory
+from trident.growing_lists import GrowingLists
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
 from trident.options import Options
 from trident.pipeline import CHANGED, SpecializationRecord, compile_call
@@ -51,8 +54,6 @@ _MAX_WAITING = 1024
 
 # The most launches that `prepare` tunes in one call.
 _MAX_TUNED_LAUNCHES = 256
-
-_NOT_COMPILED = object()
 
 # What a trace raises where code or sizes depend on the values of tensors.
 _VALUES_MATTER = (DataDependentOutputException, DynamicOutputShapeException)
@@ -87,7 +88,10 @@ class Optimizer:
             )
             _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
-        self._history = CallHistory()
+        self._attempts = Attempts(
+            self.name, function, options["dynamic"], options["max_specializations"]
+        )
+        self._lists = GrowingLists(self.scm)
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._recorded_gradients = 0
@@ -106,10 +110,13 @@ class Optimizer:
             if found:
                 return result
             self._check_not_in_graph_capture()
-            facts = _C.collect(self.scm, args, kwargs)
+            facts = self._collect(args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             self.misses.note(facts, record.arguments)
             problem = self._compile(args, kwargs, facts, record)
+            if isinstance(problem, ClosedListError):
+                self._lists.reopen(facts)
+                return self.miss(args, kwargs)
             if problem is None:
                 found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
                 if found:
@@ -162,10 +169,15 @@ class Optimizer:
         """
         with _capture_lock:
             facts = _C.collect(self.scm, args, kwargs)
-            if facts.unsupported is None and _C.find(self.scm, facts) is not None:
+            if facts.unsupported is None and _C.prepare(self.scm, facts):
                 return
+            facts = self._collect(args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
+            if isinstance(problem, ClosedListError):
+                self._lists.reopen(facts)
+                self.prepare(args, kwargs)
+                return
             for _ in range(_MAX_TUNED_LAUNCHES):
                 if not isinstance(problem, NeedsTuning):
                     break
@@ -177,6 +189,13 @@ class Optimizer:
             if isinstance(problem, _VALUES_MATTER):
                 raise UnsupportedError(*_explain(problem)) from problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
+
+    def _collect(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Facts:
+        """The facts of a call that is to be compiled."""
+        facts = _C.collect(self.scm, args, kwargs)
+        if facts.unsupported is None and self._lists.close_grown(facts):
+            facts = _C.collect(self.scm, args, kwargs)
+        return facts
 
     def _compile(
         self,
@@ -192,12 +211,14 @@ class Optimizer:
             return RecordsGradients()
         _thread.capturing = True
         try:
-            evicted = self._compile_varying(args, kwargs, facts, record)
-            if evicted is _NOT_COMPILED:
-                evicted = compile_call(
-                    self.scm, self.name, self.function, args, kwargs, facts, record
-                )
-                self._history.remember(facts, None)
+            evicted = self._attempts.compile(
+                args,
+                kwargs,
+                facts,
+                lambda symbolic: compile_call(
+                    self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
+                ),
+            )
         except Exception as problem:
             self._recorded_gradients += isinstance(problem, RecordsGradients)
             logger.info("%s: not captured", self.name, exc_info=True)
@@ -208,36 +229,6 @@ class Optimizer:
         self._note_eviction(evicted)
         log_guards(self.scm, self.name, self.function, record)
         return None
-
-    def _compile_varying(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        facts: _C.Facts,
-        record: SpecializationRecord,
-    ) -> Any:
-        """Compiles a call with sizes left open, where that is asked for and can be done.
-
-        Returns what `compile_call` returns, or `_NOT_COMPILED`.
-        """
-        dynamic = self.options["dynamic"]
-        if dynamic is False:
-            return _NOT_COMPILED
-        for symbolic in self._history.candidates(facts, every=dynamic is True):
-            try:
-                evicted = compile_call(
-                    self.scm, self.name, self.function, args, kwargs, facts, record, symbolic
-                )
-            except (NotReadyError, RecordsGradients):
-                raise
-            except Exception as problem:
-                # What is in the way may be no more than the size's not being a number.
-                self._history.note_failure(facts, symbolic)
-                logger.info("%s: sizes stay fixed: %s", self.name, problem, exc_info=True)
-            else:
-                self._history.remember(facts, symbolic)
-                return evicted
-        return _NOT_COMPILED
 
     def _remember_unsupported(
         self, problem: Exception, facts: _C.Facts, record: SpecializationRecord
@@ -252,7 +243,9 @@ class Optimizer:
                 reads.add(namespace, name)
         record.reads = reads.items()
         recorded = _C.Reads(record.reads)
-        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], recorded, record)
+        # Where calls keep changing, what is known of some of them has to do for the next ones.
+        open_words = self._attempts.note_unsupported(facts)
+        evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], recorded, record, open_words)
         self.records.append(record)
         self._note_eviction(evicted)
 
@@ -273,7 +266,9 @@ class Optimizer:
         record: SpecializationRecord,
     ) -> Any:
         strict = self.options["on_unsupported"] == "raise"
-        if isinstance(problem, BuildError) or (strict and isinstance(problem, TridentError)):
+        if isinstance(problem, (BuildError, HintError)) or (
+            strict and isinstance(problem, TridentError)
+        ):
             _C.count(self.scm, "error")
             raise problem
         try:

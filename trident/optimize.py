@@ -12,7 +12,7 @@ import torch
 
 from trident import _C
 from trident.miss import Optimizer
-from trident.options import OnUnsupported, Options, check_options
+from trident.options import Dynamic, OnUnsupported, Options, check_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def optimize(
     target: F,
     *,
-    dynamic: Literal["auto"] | bool = "auto",
+    dynamic: Dynamic = "auto",
     graphs: Literal["auto"] | bool = "auto",
     on_unsupported: OnUnsupported = "eager",
     max_specializations: int = 64,
@@ -39,7 +39,10 @@ def optimize(
             alone, those become symbols, and one specialization serves all values of them that take
             the same way through the code. True: sizes, strides and int arguments that are neither 0
             nor 1, from the first call on; where the code does not allow that, as with ``"auto"``.
-            False: none, so that every distinct shape gets a specialization of its own.
+            False: none, so that every distinct shape gets a specialization of its own. A
+            dictionary: what it names, from the first call on, and nothing else. By the name of an
+            argument it has a `Dim` for an int, and a dictionary or list of `Dim`s by axis for a
+            tensor: ``{"x": {0: trident.Dim("n", max=4096)}, "count": trident.Dim("count")}``.
         graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
             graph, which later calls replay if their large and written inputs lie at the same
             addresses (small inputs are copied; outputs are always fresh); True: the same after
@@ -56,8 +59,8 @@ def optimize(
         which compiles what such a call needs without running it.
 
     Raises:
-        TypeError: `target` is neither a module nor callable.
-        ValueError: an option has a value that is not supported.
+        TypeError: `target` is neither a module nor callable, or a hint is of the wrong type.
+        ValueError: an option has a value that is not supported, or a hint names what is not there.
     """
     options: Options = {
         "dynamic": dynamic,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, TypedDict
 
+from trident.dim import Hint
+
+Dynamic: TypeAlias = Literal["auto"] | bool | Mapping[str, Hint]
 OnUnsupported = Literal["eager", "raise"]
 
 
 class Options(TypedDict, total=False):
     """Keyword arguments of `trident.optimize`, described there; any may be left out."""
 
-    dynamic: Literal["auto"] | bool
+    dynamic: Dynamic
     graphs: Literal["auto"] | bool
     on_unsupported: OnUnsupported
     max_specializations: int
@@ -24,8 +28,10 @@ def check_options(options: Options) -> None:
         ValueError: an option has a value that is not supported.
     """
     dynamic, graphs = options["dynamic"], options["graphs"]
-    if dynamic != "auto" and not isinstance(dynamic, bool):
-        raise ValueError(f'dynamic={dynamic!r}: use "auto", True or False')
+    if dynamic != "auto" and not isinstance(dynamic, (bool, Mapping)):
+        raise ValueError(
+            f'dynamic={dynamic!r}: use "auto", True, False, or a dictionary of hints by argument'
+        )
     if graphs != "auto" and not isinstance(graphs, bool):
         raise ValueError(f'graphs={graphs!r}: use "auto", True or False')
     if options["on_unsupported"] not in ("eager", "raise"):

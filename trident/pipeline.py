@@ -7,7 +7,7 @@ import logging
 import time
 import types
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -15,20 +15,13 @@ from trident import _C
 from trident.build import build
 from trident.capture.reads import Read
 from trident.capture.result import Capture
-from trident.capture.symbols import SymbolicWords
+from trident.capture.soft_words import SymbolicWords
 from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
 from trident.errors import ChangedError, TridentError
-from trident.ir.expressions import Size
 from trident.ir.registry import TypedTable
-from trident.kernels import (
-    Param,
-    Variant,
-    compile_variants,
-    current_target,
-    native_kernel,
-    specialize,
-)
+from trident.kernel_choice import ChosenKernels
+from trident.kernels import Variant
 
 logger = logging.getLogger("trident")
 
@@ -84,26 +77,6 @@ class SpecializationRecord:
     cuda_graph: torch.cuda.CUDAGraph | None = None
 
 
-@dataclasses.dataclass
-class _ChosenLaunch:
-    """A launch with its kernel, as `trident.ir.launch.LaunchVariant` asks for."""
-
-    kernel: int
-    params: list[Any]
-    grid: tuple[Size, ...]
-
-
-@dataclasses.dataclass
-class _VaryingParam:
-    """An integer parameter with its expression, as `trident.ir.launch.LaunchParameter` asks for."""
-
-    name: str
-    type: str
-    tensor: int | None
-    bits: int
-    value: Size
-
-
 def compile_call(
     scm: _C.Scm,
     name: str,
@@ -141,19 +114,20 @@ def compile_call(
     # Other threads may run while a call is traced.
     if not facts.agree(_C.collect(scm, args, kwargs)):
         raise ChangedError(CHANGED)
-    driver: Literal["cuda", "cpu"] = "cuda" if capture.device.type == "cuda" else "cpu"
-    kernels, launches, variants = _choose_kernels(capture, driver)
-    generated = generate(capture, launches, _typed_operators(capture))
+    chosen = ChosenKernels(capture)
+    generated = generate(capture, chosen.launches, _typed_operators(capture))
     library = build(generated.source, name)
-    program = _C.Program.load(str(library), kernels)
+    program = _C.Program.load(str(library), chosen.kernels)
+    chosen.serve(program, generated.launch_order)
     positions: tuple[int, ...] = ()
     if symbolic is not None:
         positions = symbolic.positions
-        if not program.guard([symbolic.values[position] for position in positions]):
+        values = [symbolic.values[position] for position in positions]
+        if program.num_symbols and not program.guard(values):
             raise TridentError("a specialization does not serve the call it was made from")
     record.symbols, record.guards = generated.symbols, generated.guards
     record.guard_places = {} if capture.symbols is None else capture.symbols.places()
-    record.kernels = [_describe(variant) for variant in variants]
+    record.kernels = [_describe(variant) for variant in chosen.variants]
     record.source = str(library)
     record.codes, record.reads = capture.codes, capture.reads
     record.operators = generated.calls_typed + generated.calls_boxed
@@ -186,34 +160,6 @@ def compile_call(
     )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
     return evicted
-
-
-def _choose_kernels(
-    capture: Capture, driver: Literal["cuda", "cpu"]
-) -> tuple[list[_C.Kernel], list[_ChosenLaunch], list[Variant]]:
-    """The native kernels of a capture's launches, each distinct one once."""
-    target = current_target()
-    variants = [specialize(request, target) for request in capture.launches]
-    distinct = {variant.key: variant for variant in variants}
-    if driver == "cuda":
-        compile_variants(list(distinct.values()))
-    order = {key: index for index, key in enumerate(distinct)}
-    kernels = [native_kernel(variant, driver) for variant in distinct.values()]
-    launches = [
-        _ChosenLaunch(
-            order[variant.key],
-            [_with_expression(param, capture) for param in variant.params],
-            tuple(capture.size(extent) for extent in request.grid),
-        )
-        for variant, request in zip(variants, capture.launches, strict=True)
-    ]
-    return kernels, launches, variants
-
-
-def _with_expression(param: Param, capture: Capture) -> Any:
-    if param.value is None:
-        return param
-    return _VaryingParam(param.name, param.type, None, param.bits, capture.size(param.value))
 
 
 def _typed_operators(capture: Capture) -> TypedTable:

@@ -97,11 +97,15 @@ typedef struct trident_param {
 
 // One Triton launch, as it stands in the program. `kernel` indexes the kernels the program is
 // loaded with; parameters follow the order of the compiled kernel's non-constexpr parameters.
+// Where Triton would compile other variants of the kernel for other values of the arguments, the
+// variant is chosen per call by `num_facts` facts, `kernel` says nothing, and the parameters are
+// those of all variants together: a variant takes some of them.
 typedef struct trident_launch_record {
   uint32_t kernel;
   uint32_t num_params;
   const trident_param* params;
   uint32_t grid[3];
+  uint32_t num_facts;  // at most 64
 } trident_launch_record;
 
 // The mutable side of a launch, owned by the frame. Values are little-endian: a parameter
@@ -117,7 +121,7 @@ typedef struct trident_frame {
       slots;  // [0, num_planned): planned tensors; then transient slots (owned, NULL at rest)
   trident_tensor* outputs;  // `run` stores owned tensors; the caller takes them
   trident_launch* launches;
-  const int64_t* symbols;  // values of symbolic sizes and integers of this call
+  const int64_t* symbols;  // this call's symbolic sizes and integers, and the bits of its doubles
 } trident_frame;
 
 // What the runtime offers to host programs.
@@ -178,6 +182,11 @@ typedef struct trident_program {
   uint32_t calls_boxed;
   // The residual guard over symbols; NULL where nothing is left to check. Returns 1 if it holds.
   int32_t (*guard)(const int64_t* symbols);
+  // Per launch, the facts that hold of it: bit i is fact i. NULL where no launch has facts.
+  void (*choose)(const int64_t* symbols, uint64_t* choices);
+  // The numbers in the call's result and effects: integers, or the bits of doubles.
+  uint32_t num_numbers;
+  void (*compute)(const int64_t* symbols, int64_t* numbers);  // NULL where there are none
   trident_status (*run)(trident_frame*);
 } trident_program;
 

@@ -59,7 +59,6 @@ NamedValues describe_tensor_header(uint64_t word) {
   return {{"dtype", dtype_name(byte_of(word, 0))},
           {"device", device_name(byte_of(word, 1), byte_of(word, 2))},
           {"dimensions", std::to_string(byte_of(word, 3))},
-          {"address modulo 16", std::to_string(word >> 32 & 15)},
           {"requires_grad", text(word >> 36 & 1)},
           {"made in inference mode", text(word >> 37 & 1)}};
 }

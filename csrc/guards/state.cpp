@@ -2,6 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "guards/class_info.h"
 #include "guards/cpython_layout.h"
 #include "guards/library.h"
@@ -41,9 +44,12 @@ bool State::refresh() {
   Walk walk;
   Watch watch;
   Walker walker(walk, &watch);
+  walker.record_scalars();
+  walker.leave_out(closed_);
   for (const Ref& root : roots_) {
     if (!walker.visit(root.get())) break;
   }
+  const bool same = described_ && walk.words == walk_.words;
   walk_ = std::move(walk);
   watch_ = std::move(watch);
   positions_.clear();
@@ -56,68 +62,149 @@ bool State::refresh() {
   for (size_t i = 0; i < walk_.containers.size(); ++i) {
     container_positions_.emplace(walk_.containers[i], i);
   }
-  if (!walk_.unsupported.empty()) return false;
-  id_ = intern();
+  described_ = walk_.unsupported.empty();
+  if (!described_) return false;
   valid_ = true;
+  if (same) return true;
+  const Known* const known = find(ids_, walk_.words);
+  id_ = known ? known->id : next_id_++;
+  opened_current_ = false;
   return true;
 }
 
-uint64_t State::intern() {
-  const uint64_t hash = scm::hash_words(walk_.words);
-  for (const Known& known : ids_[hash]) {
-    if (*known.words == walk_.words) return known.id;
-  }
-  // A model that never returns to an old state must not grow this table without end. Forgetting
-  // costs a recompilation at worst, since ids are never given out twice.
-  if (num_known_ >= kMaxKnownStates) {
-    ids_.clear();
-    num_known_ = 0;
-  }
-  ++num_known_;
-  Known known{std::make_shared<const std::vector<uint64_t>>(walk_.words), {}, next_id_++};
-  for (PyObject* identity : walk_.identities) known.identities.push_back(Ref::borrow(identity));
-  const uint64_t id = known.id;
-  ids_[hash].push_back(std::move(known));
-  return id;
-}
-
-std::shared_ptr<const std::vector<uint64_t>> State::words_of(uint64_t id) const {
-  for (const auto& [hash, states] : ids_) {
-    for (const Known& known : states) {
-      if (known.id == id) return known.words;
-    }
+const State::Known* State::find(const Ids& ids, const std::vector<uint64_t>& words) {
+  const auto bucket = ids.find(scm::hash_words(words));
+  if (bucket == ids.end()) return nullptr;
+  for (const Known& known : bucket->second) {
+    if (*known.key == words) return &known;
   }
   return nullptr;
 }
 
+State::Interned State::add(Ids& ids, std::vector<uint64_t> key, const Walk& walk, uint64_t id) {
+  const auto words = std::make_shared<const std::vector<uint64_t>>(walk.words);
+  const bool whole = key == *words;
+  Known known{
+      whole ? words : std::make_shared<const std::vector<uint64_t>>(std::move(key)), words, {}, id};
+  for (PyObject* identity : walk.identities) known.identities.push_back(Ref::borrow(identity));
+  Interned added{id, known.words};
+  ids[scm::hash_words(*known.key)].push_back(std::move(known));
+  ++num_known_;
+  return added;
+}
+
+void State::forget_if_many() {
+  // A model that never returns to an old state must not grow this table without end. Forgetting
+  // costs a recompilation at worst, since ids are never given out twice.
+  if (num_known_ < kMaxKnownStates) return;
+  ids_.clear();
+  open_ids_.clear();
+  opened_current_ = false;
+  num_known_ = 0;
+}
+
+State::Interned State::intern(const Walk& walk) {
+  if (const Known* known = find(ids_, walk.words)) return {known->id, known->words};
+  forget_if_many();
+  const bool present = described_ && walk.words == walk_.words;
+  return add(ids_, walk.words, walk, present ? id_ : next_id_++);
+}
+
+namespace {
+
+std::vector<uint64_t> without(const std::vector<uint64_t>& words,
+                              const std::vector<uint32_t>& positions) {
+  std::vector<uint64_t> kept = words;
+  for (const uint32_t position : positions) kept[position] = 0;
+  return kept;
+}
+
+}  // namespace
+
+State::Interned State::intern_open(const Walk& walk, const std::vector<uint32_t>& positions) {
+  forget_if_many();
+  const auto same = [&](const OpenIds& open) {
+    return open.size == walk.words.size() && open.positions == positions;
+  };
+  auto open = std::find_if(open_ids_.begin(), open_ids_.end(), same);
+  if (open == open_ids_.end()) {
+    open_ids_.push_back({walk.words.size(), positions, {}});
+    open = open_ids_.end() - 1;
+  }
+  opened_current_ = false;
+  std::vector<uint64_t> kept = without(walk.words, positions);
+  if (const Known* known = find(open->ids, kept)) return {known->id, known->words};
+  return add(open->ids, std::move(kept), walk, next_id_++);
+}
+
+const std::vector<State::Opened>& State::opened() {
+  if (opened_current_) return opened_;
+  opened_.clear();
+  for (const OpenIds& open : open_ids_) {
+    if (open.size != walk_.words.size()) continue;
+    const Known* const known = find(open.ids, without(walk_.words, open.positions));
+    if (!known) continue;
+    Opened opened{known->id, {}};
+    for (const uint32_t position : open.positions) {
+      opened.values.push_back(walk_.words[position]);
+    }
+    opened_.push_back(std::move(opened));
+  }
+  opened_current_ = true;
+  return opened_;
+}
+
 std::vector<PyObject*> State::identities_of(const std::vector<uint64_t>* words) const {
+  std::vector<const Ids*> all = {&ids_};
+  for (const OpenIds& open : open_ids_) all.push_back(&open.ids);
   std::vector<PyObject*> found;
-  for (const auto& [hash, states] : ids_) {
-    for (const Known& known : states) {
-      if (known.words.get() != words) continue;
-      for (const Ref& identity : known.identities) found.push_back(identity.get());
+  for (const Ids* ids : all) {
+    for (const auto& [hash, states] : *ids) {
+      for (const Known& known : states) {
+        if (known.words.get() != words) continue;
+        for (const Ref& identity : known.identities) found.push_back(identity.get());
+      }
     }
   }
   return found;
 }
 
-void State::clear() {
+void State::close_list(PyObject* list, bool closed) {
+  if (closed && closed_.insert(list).second) Py_INCREF(list);
+  if (!closed && closed_.erase(list)) Py_DECREF(list);
   valid_ = false;
+}
+
+void State::release_closed() {
+  for (PyObject* list : std::exchange(closed_, {})) Py_DECREF(list);
+}
+
+void State::clear() {
+  release_closed();
+  valid_ = false;
+  described_ = false;
   walk_.clear();
   watch_.clear();
   positions_.clear();
   container_positions_.clear();
   attributes_.clear();
   ids_.clear();
+  open_ids_.clear();
+  opened_.clear();
   num_known_ = 0;
   roots_.clear();
 }
 
 int State::traverse(visitproc visit, void* arg) const {
   for (const Ref& root : roots_) Py_VISIT(root.get());
-  for (const auto& [hash, states] : ids_) {
-    for (const Known& known : states) {
-      for (const Ref& identity : known.identities) Py_VISIT(identity.get());
+  for (PyObject* list : closed_) Py_VISIT(list);
+  std::vector<const Ids*> all = {&ids_};
+  for (const OpenIds& open : open_ids_) all.push_back(&open.ids);
+  for (const Ids* ids : all) {
+    for (const auto& [hash, states] : *ids) {
+      for (const Known& known : states) {
+        for (const Ref& identity : known.identities) Py_VISIT(identity.get());
+      }
     }
   }
   return watch_.traverse(visit, arg);

@@ -21,10 +21,36 @@ class State {
   // Brings the walk up to date. False if the state cannot be described (see unsupported()).
   bool refresh();
 
+  // Leaves the contents of a list out of the state from now on, or takes them in again. Code that is
+  // compiled while they are left out must not read them.
+  void close_list(PyObject* list, bool closed);
+
+  // A number for the present words; another one where they were not interned.
   uint64_t id() const { return id_; }
+
+  // An id, and the words of the first walk that it was given to.
+  struct Interned {
+    uint64_t id;
+    std::shared_ptr<const std::vector<uint64_t>> words;
+  };
+  // The id of a walk of this state, from now on.
+  Interned intern(const Walk& walk);
+
+  // The same of all its words but those at `positions`, ascending, which are left open.
+  Interned intern_open(const Walk& walk, const std::vector<uint32_t>& positions);
+
+  // What the present state is where some words are left open: an id from intern_open, and the
+  // present values of the open words.
+  struct Opened {
+    uint64_t id;
+    std::vector<uint64_t> values;
+  };
+  const std::vector<Opened>& opened();
+
   const Walk& walk() const { return walk_; }
   const std::string& unsupported() const { return walk_.unsupported; }
   void clear();
+  ~State() { release_closed(); }
 
   static constexpr size_t kNotState = static_cast<size_t>(-1);
   // The position of a tensor object among the state's tensors.
@@ -38,10 +64,8 @@ class State {
     return found == container_positions_.end() ? kNotState : found->second;
   }
 
-  // The words of a state that was seen before, by its id; nullptr where it has been forgotten.
-  std::shared_ptr<const std::vector<uint64_t>> words_of(uint64_t id) const;
-  // The objects whose addresses stand in these words, borrowed; none where the state has been
-  // forgotten.
+  // The objects whose addresses stand in words that were interned, borrowed; none where these have
+  // been forgotten.
   std::vector<PyObject*> identities_of(const std::vector<uint64_t>* words) const;
 
   // Shows the garbage collector every reference held.
@@ -49,23 +73,41 @@ class State {
 
  private:
   bool current();
-  uint64_t intern();
+  void forget_if_many();
+  void release_closed();
 
   std::vector<Ref> roots_;
+  std::unordered_set<PyObject*> closed_;  // owned
   Walk walk_;
   Watch watch_;
   std::vector<PyObject*> attributes_;  // of each tensor, borrowed: a dictionary or nullptr
   std::unordered_map<PyObject*, size_t> positions_;
   std::unordered_map<PyObject*, size_t> container_positions_;
-  bool valid_ = false;
+  bool valid_ = false;      // the walk is up to date, but for what the watch says
+  bool described_ = false;  // there is a walk, and `id_` is its number
   uint64_t id_ = 0;
   // Interned walks by hash; identities are kept alive so that their addresses stay theirs.
   struct Known {
+    std::shared_ptr<const std::vector<uint64_t>> key;  // the words, with 0 for what is left open
     std::shared_ptr<const std::vector<uint64_t>> words;
     std::vector<Ref> identities;
     uint64_t id;
   };
-  std::unordered_map<uint64_t, std::vector<Known>> ids_;
+  using Ids = std::unordered_map<uint64_t, std::vector<Known>>;
+  static const Known* find(const Ids& ids, const std::vector<uint64_t>& words);
+  Interned add(Ids& ids, std::vector<uint64_t> key, const Walk& walk, uint64_t id);
+
+  // Walks of one length that are known but for the words at these positions.
+  struct OpenIds {
+    size_t size;
+    std::vector<uint32_t> positions;
+    Ids ids;
+  };
+
+  Ids ids_;
+  std::vector<OpenIds> open_ids_;
+  std::vector<Opened> opened_;
+  bool opened_current_ = false;
   uint64_t next_id_ = 0;
   size_t num_known_ = 0;
 };

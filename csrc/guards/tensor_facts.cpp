@@ -41,22 +41,26 @@ const char* tensor_unsupported(const c10::TensorImpl& tensor) {
 
 uint64_t tensor_header(const c10::TensorImpl& tensor) {
   const c10::Device device = tensor.device();
-  const auto address = reinterpret_cast<uintptr_t>(
-      tensor.has_storage() && tensor.numel() > 0 ? tensor.data() : nullptr);
   return tagged(Tag::kTensor, static_cast<uint64_t>(c10::typeMetaToScalarType(tensor.dtype())) |
                                   static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << 8 |
                                   static_cast<uint64_t>(static_cast<uint8_t>(device.index()))
                                       << 16 |
                                   static_cast<uint64_t>(tensor.dim() & 0xff) << 24 |
-                                  static_cast<uint64_t>(address & 15) << 32 |
                                   static_cast<uint64_t>(tensor.requires_grad()) << 36 |
                                   static_cast<uint64_t>(is_inference(tensor)) << 37);
+}
+
+uint64_t tensor_alignment(const c10::TensorImpl& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.has_storage() && tensor.numel() > 0 ? tensor.data()
+                                                                                : nullptr) &
+         15;
 }
 
 void append_tensor(const c10::TensorImpl& tensor, std::vector<uint64_t>& words) {
   words.push_back(tensor_header(tensor));
   for (const int64_t size : tensor.sizes()) words.push_back(static_cast<uint64_t>(size));
   for (const int64_t stride : tensor.strides()) words.push_back(static_cast<uint64_t>(stride));
+  words.push_back(tensor_alignment(tensor));
 }
 
 bool tensor_matches(const c10::TensorImpl& tensor, const uint64_t* words) {
@@ -67,7 +71,7 @@ bool tensor_matches(const c10::TensorImpl& tensor, const uint64_t* words) {
   for (const int64_t stride : tensor.strides()) {
     if (*words++ != static_cast<uint64_t>(stride)) return false;
   }
-  return true;
+  return *words == tensor_alignment(tensor);
 }
 
 }  // namespace trident::guards

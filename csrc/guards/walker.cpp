@@ -39,6 +39,8 @@ void Walk::clear() {
   tensor_words.clear();
   containers.clear();
   identities.clear();
+  scalars.clear();
+  closed.clear();
   unsupported.clear();
 }
 
@@ -118,12 +120,20 @@ bool Walker::visit_tensor_attributes(PyObject* tensor) {
   return visit_dict(tensor_attributes(tensor));
 }
 
+void Walker::note_scalar(PyObject* object) {
+  if (!scalars_recorded_ || !place_.known) return;
+  if (!PyLong_CheckExact(object) && !PyFloat_CheckExact(object)) return;
+  walk_.scalars.push_back({static_cast<uint32_t>(walk_.words.size()) - 1, place_.container,
+                           place_.key, place_.index, place_.attribute});
+}
+
 bool Walker::visit_int(PyObject* object) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (!overflow) {
     walk_.words.push_back(tagged(Tag::kInt));
     walk_.words.push_back(static_cast<uint64_t>(value));
+    note_scalar(object);
     return true;
   }
   const Ref digits = Ref::steal(PyLong_Type.tp_repr(object));
@@ -177,6 +187,7 @@ bool Walker::visit_slow(PyObject* object) {
     case Shape::kFloat:
       walk_.words.push_back(tagged(Tag::kFloat));
       walk_.words.push_back(bits_of(PyFloat_AS_DOUBLE(object)));
+      note_scalar(object);
       break;
     case Shape::kComplex: {
       const Py_complex value = PyComplex_AsCComplex(object);

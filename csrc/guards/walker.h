@@ -18,6 +18,15 @@ namespace trident::guards {
 
 class Watch;
 
+// An int or float in a container that was walked: one of the words that may vary between calls.
+struct Scalar {
+  uint32_t word;       // position of its value
+  uint32_t container;  // among the walk's
+  PyObject* key;       // of a dictionary, or an attribute's name; nullptr in a sequence
+  uint32_t index;      // in a sequence
+  bool attribute;
+};
+
 // What one walk found. All references are borrowed from the objects walked.
 struct Walk {
   std::vector<uint64_t> words;
@@ -25,7 +34,9 @@ struct Walk {
   std::vector<uint32_t> tensor_words;  // where each tensor's words begin
   std::vector<PyObject*> containers;
   std::vector<PyObject*> identities;
-  std::string unsupported;  // empty, or why these objects cannot be described
+  std::vector<Scalar> scalars;   // where asked for
+  std::vector<uint32_t> closed;  // containers that are lists whose contents were left out
+  std::string unsupported;       // empty, or why these objects cannot be described
 
   void clear();
 };
@@ -34,6 +45,12 @@ class Walker {
  public:
   // `watch`, where given, records what must stay unchanged for the words to stay valid.
   explicit Walker(Walk& walk, Watch* watch = nullptr) : walk_(walk), watch_(watch) {}
+
+  // Leaves the contents of these lists out.
+  void leave_out(const std::unordered_set<PyObject*>& lists) { closed_ = &lists; }
+
+  // Lists the ints and floats that containers hold.
+  void record_scalars() { scalars_recorded_ = true; }
 
   // Guards functions by identity alone: for code whose own reads are recorded one by one.
   void keep_functions_closed() { functions_closed_ = true; }
@@ -51,11 +68,21 @@ class Walker {
   void set_lenient(bool lenient) { lenient_ = lenient; }
 
  private:
+  // Where an object was found, if that was in a container whose items are named.
+  struct Place {
+    bool known = false;
+    uint32_t container = 0;
+    PyObject* key = nullptr;
+    uint32_t index = 0;
+    bool attribute = false;
+  };
+
   bool visit_slow(PyObject* object);
   bool visit_tensor(PyObject* object);
   bool visit_int(PyObject* object);
   bool visit_container(PyObject* object, const TypeInfo& info);
-  bool visit_dict(PyObject* dict);
+  bool visit_dict(PyObject* dict) { return visit_dict(dict, Place()); }
+  bool visit_dict(PyObject* dict, Place place);
   bool visit_order(PyObject* dict);
   bool visit_class_state(PyTypeObject* type);
   bool visit_tensor_attributes(PyObject* tensor);
@@ -64,6 +91,7 @@ class Walker {
   bool visit_attributes(PyObject* object, const TypeInfo& info);
   bool visit_function(PyObject* function);
   bool visit_members(PyObject* object, const char* const* names);
+  void note_scalar(PyObject* object);
   void append_string(PyObject* string);
   void append_numpy_scalar(PyObject* object);
   void append_identity(PyObject* object);
@@ -77,6 +105,9 @@ class Walker {
   uint32_t depth_ = 0;
   bool lenient_ = false;
   bool functions_closed_ = false;
+  bool scalars_recorded_ = false;
+  const std::unordered_set<PyObject*>* closed_ = nullptr;
+  Place place_;  // of the object that is visited next
 };
 
 // The globals that `function` and the functions nested in it name and that hold state: containers,

@@ -23,25 +23,36 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
   if (depth_ >= kMaxDepth) return fail("objects nested more than 400 deep");
   if (walk_.words.size() > kMaxWords)
     return fail("arguments or attributes with millions of entries");
+  const auto own = static_cast<uint32_t>(walk_.containers.size());
   walk_.containers.push_back(object);
   ++depth_;
+  place_ = {};
   bool ok = true;
   switch (info.shape) {
     case Shape::kTuple:
       walk_.words.push_back(tagged(Tag::kTuple, static_cast<uint64_t>(PyTuple_GET_SIZE(object))));
       for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(object); ++i) {
+        place_ = {true, own, nullptr, static_cast<uint32_t>(i), false};
         ok = visit(PyTuple_GET_ITEM(object, i));
       }
+      place_ = {};
       break;
     case Shape::kList:
+      if (closed_ && closed_->count(object)) {
+        walk_.words.push_back(tagged(Tag::kClosedList));
+        walk_.closed.push_back(own);
+        break;
+      }
       if (watch_) watch_->add_list(object);
       walk_.words.push_back(tagged(Tag::kList, static_cast<uint64_t>(PyList_GET_SIZE(object))));
       for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(object); ++i) {
+        place_ = {true, own, nullptr, static_cast<uint32_t>(i), false};
         ok = visit(PyList_GET_ITEM(object, i));
       }
+      place_ = {};
       break;
     case Shape::kDict:
-      ok = visit_dict(object);
+      ok = visit_dict(object, {true, own, nullptr, 0, false});
       break;
     case Shape::kSet:
       ok = visit_set(object);
@@ -89,6 +100,7 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
       ok = fail(std::string("an object of type ") + Py_TYPE(object)->tp_name);
   }
   if (ok && !info.exact) ok = visit_attributes(object, info);
+  place_ = {};
   if (ok && PyODict_CheckExact(object)) {
     PyObject** attributes = _PyObject_GetDictPtr(object);
     if (attributes && *attributes && PyDict_GET_SIZE(*attributes)) {
@@ -99,7 +111,7 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
   return ok;
 }
 
-bool Walker::visit_dict(PyObject* dict) {
+bool Walker::visit_dict(PyObject* dict, Place place) {
   if (watch_) watch_->add_dict(dict);
   walk_.words.push_back(tagged(Tag::kDict, static_cast<uint64_t>(PyDict_Size(dict))));
   PyObject *key, *value;
@@ -110,7 +122,10 @@ bool Walker::visit_dict(PyObject* dict) {
     } else if (!visit(key)) {
       return false;
     }
+    place_ = place;
+    place_.key = key;
     if (!visit(value)) return false;
+    place_ = {};
   }
   return PyDict_GET_SIZE(dict) < 2 || !PyODict_Check(dict) || visit_order(dict);
 }
@@ -168,7 +183,9 @@ bool Walker::visit_attributes(PyObject* object, const TypeInfo& info) {
   if (!info.has_dict) return true;
   const Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) throw PythonError();
-  return visit_dict(dict.get());
+  const auto owner = met_.find(object);
+  const bool named = owner != met_.end();
+  return visit_dict(dict.get(), {named, named ? owner->second : 0, nullptr, 0, true});
 }
 
 bool Walker::visit_members(PyObject* object, const char* const* names) {

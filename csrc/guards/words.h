@@ -44,7 +44,9 @@ enum class Tag : uint8_t {
   kSameTensor,  // a tensor met before in this walk, by its position
   kCall,        // positional and keyword counts
   kEnvironment,
-  kState,  // an interned state
+  kState,       // an interned state
+  kOpenState,   // a state but for some of its words, which follow
+  kClosedList,  // a list of the state whose contents are no part of it
 };
 
 inline constexpr uint64_t tagged(Tag tag, uint64_t payload = 0) {

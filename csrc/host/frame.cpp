@@ -9,7 +9,7 @@
 
 namespace trident::host {
 
-Frame::Frame(const Program& program, const Arena& arena)
+Frame::Frame(Program& program, const Arena& arena)
     : trident_frame{}, program_(program), arena_id_(arena.id()) {
   const trident_program& description = program.description();
   slot_table_.resize(description.num_slots, nullptr);
@@ -19,7 +19,7 @@ Frame::Frame(const Program& program, const Arena& arena)
     planned_.push_back(planned_tensor(description.planned[slot], arena.storage()));
     slot_table_[slot] = wrap(planned_.back().get());
   }
-  build_launches();
+  build_launches(program.variants());
   slots = slot_table_.data();
   outputs = output_table_.data();
   // The base's `launches` is what generated code writes parameters and grids through.
@@ -28,13 +28,14 @@ Frame::Frame(const Program& program, const Arena& arena)
 
 Frame::~Frame() { end(); }
 
-void Frame::build_launches() {
+void Frame::build_launches(Variants& variants) {
   const trident_program& description = program_.description();
   size_t count = 0;
   for (uint32_t index = 0; index < description.num_launches; ++index)
     count += description.launches[index].num_params;
   values_.resize(count, 0);
   blocks_.resize(description.num_launches);
+  choices_.resize(description.num_launches, 0);
   launches_.reserve(description.num_launches);
 
   uint64_t* values = values_.data();
@@ -49,8 +50,13 @@ void Frame::build_launches() {
     }
     blocks_[index].values = values;
     std::copy_n(record.grid, 3, blocks_[index].grid);
-    launches_.push_back(
-        driver::make_launch(*program_.kernels()[record.kernel], program_.device().index(), values));
+    const int device = program_.device().index();
+    if (record.num_facts > 0) {
+      launches_.emplace_back(VaryingLaunch(variants, index, device, values));
+    } else {
+      launches_.emplace_back(
+          driver::make_launch(*program_.kernels()[record.kernel], device, values));
+    }
     values += record.num_params;
   }
 }
@@ -64,6 +70,20 @@ void Frame::begin(const Arena& arena, void* stream, const trident_tensor* call_i
   stream_ = stream;
   inputs = call_inputs;
   symbols = call_symbols;
+}
+
+uint32_t Frame::choose_variants() {
+  const trident_program& description = program_.description();
+  if (description.choose == nullptr) [[likely]]
+    return 0;
+  description.choose(symbols, choices_.data());
+  uint32_t compiled = 0;
+  for (size_t index = 0; index < launches_.size(); ++index) {
+    if (auto* varying = std::get_if<VaryingLaunch>(&launches_[index])) {
+      compiled += varying->choose(choices_[index]);
+    }
+  }
+  return compiled;
 }
 
 void Frame::move_to(const Arena& arena) {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "abi/abi.h"
 #include "driver/driver.h"
 #include "host/arena.h"
 #include "host/tensor.h"
+#include "host/variants.h"
 
 namespace trident::host {
 
@@ -19,7 +21,7 @@ class Program;
 class Frame : public trident_frame {
  public:
   // A frame over `arena`'s storage, for calls of `program`, which outlives it.
-  Frame(const Program& program, const Arena& arena);
+  Frame(Program& program, const Arena& arena);
   ~Frame();
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
@@ -30,18 +32,24 @@ class Frame : public trident_frame {
   // Prepares one call. `inputs` and `symbols` live until the call ends; `arena` has its memory.
   void begin(const Arena& arena, void* stream, const trident_tensor* call_inputs,
              const int64_t* call_symbols);
+  // Chooses the kernel variants that the call needs and has missing ones compiled; returns how many.
+  uint32_t choose_variants();
   // Moves the outputs out; an error if the program left one unset.
   void take_outputs(std::vector<TensorRef>& taken);
   // Releases what the call left in transient slots and outputs.
   void end() noexcept;
 
   void launch(uint32_t index) {
-    driver::run_launch(launches_[index], blocks_[index].grid, stream_);
+    if (auto* fixed = std::get_if<driver::Launch>(&launches_[index])) [[likely]] {
+      driver::run_launch(*fixed, blocks_[index].grid, stream_);
+    } else {
+      std::get_if<VaryingLaunch>(&launches_[index])->run(blocks_[index].grid, stream_);
+    }
   }
   const Program& program() const { return program_; }
 
  private:
-  void build_launches();
+  void build_launches(Variants& variants);
   void move_to(const Arena& arena);
   void write_addresses(const Arena& arena);
 
@@ -60,7 +68,8 @@ class Frame : public trident_frame {
   std::vector<trident_tensor> output_table_;
   std::vector<uint64_t> values_;  // of all launches, one after the other
   std::vector<trident_launch> blocks_;
-  std::vector<driver::Launch> launches_;
+  std::vector<std::variant<driver::Launch, VaryingLaunch>> launches_;
+  std::vector<uint64_t> choices_;
   std::vector<Address> addresses_;
 };
 

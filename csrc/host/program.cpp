@@ -65,7 +65,8 @@ Program::Program(Library library, const trident_program* description,
       description_(description),
       kernels_(std::move(kernels)),
       device_(resolve_device(description->device)),
-      allocator_(allocator_of(device_)) {
+      allocator_(allocator_of(device_)),
+      variants_(*description, device_.index()) {
   idle_.reserve(kMaxIdleFrames);
 }
 
@@ -83,18 +84,24 @@ void Program::resolve() {
   for (const std::shared_ptr<driver::Kernel>& kernel : kernels_) kernel->load(device_.index());
 }
 
-void Program::run(const trident_tensor* inputs, const int64_t* symbols,
-                  std::vector<TensorRef>& outputs) {
+uint32_t Program::run(const trident_tensor* inputs, const int64_t* symbols,
+                      std::vector<TensorRef>& outputs) {
   const at::AutoDispatchBelowAutograd below_autograd;
   // The casts that autocast makes are part of the program.
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
-  if (device_.is_cpu()) return run_on_device(inputs, symbols, outputs);
+  if (device_.is_cpu()) return run_on_device(inputs, symbols, &outputs);
   const c10::DeviceGuard guard(device_);
-  run_on_device(inputs, symbols, outputs);
+  return run_on_device(inputs, symbols, &outputs);
 }
 
-void Program::run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                            std::vector<TensorRef>& outputs) {
+uint32_t Program::prepare(const trident_tensor* inputs, const int64_t* symbols) {
+  if (device_.is_cpu()) return run_on_device(inputs, symbols, nullptr);
+  const c10::DeviceGuard guard(device_);
+  return run_on_device(inputs, symbols, nullptr);
+}
+
+uint32_t Program::run_on_device(const trident_tensor* inputs, const int64_t* symbols,
+                                std::vector<TensorRef>* outputs) {
   const c10::Stream stream = c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
   void* native_stream = nullptr;
   bool capturing = false;
@@ -113,9 +120,12 @@ void Program::run_on_device(const trident_tensor* inputs, const int64_t* symbols
                          capturing ? std::make_unique<Frame>(*this, *arena) : acquire_frame(*arena),
                          !capturing);
   frame->begin(*arena, native_stream, inputs, symbols);
+  const uint32_t compiled = frame->choose_variants();
+  if (outputs == nullptr) return compiled;
   if (description_->run(frame.get()) != 0) [[unlikely]]
     abi::rethrow_pending();
-  frame->take_outputs(outputs);
+  frame->take_outputs(*outputs);
+  return compiled;
 }
 
 Program::FrameScope::~FrameScope() {

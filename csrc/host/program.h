@@ -16,6 +16,7 @@
 #include "driver/driver.h"
 #include "host/frame.h"
 #include "host/tensor.h"
+#include "host/variants.h"
 
 namespace trident::host {
 
@@ -33,13 +34,24 @@ class Program {
   // Runs the program on the current stream of its device and appends its outputs. `inputs` holds
   // num_inputs() borrowed tensors, `symbols` num_symbols() values. Errors of operators, kernels and
   // the driver are rethrown as they were; the program can be run again. Does not need the
-  // interpreter lock, which the caller should have released.
-  TRIDENT_PROFILED void run(const trident_tensor* inputs, const int64_t* symbols,
-                            std::vector<TensorRef>& outputs);
+  // interpreter lock, which the caller should have released. Returns how many kernel variants had
+  // to be compiled first.
+  TRIDENT_PROFILED uint32_t run(const trident_tensor* inputs, const int64_t* symbols,
+                                std::vector<TensorRef>& outputs);
+
+  // Compiles the kernel variants that such a run needs; returns how many were missing.
+  uint32_t prepare(const trident_tensor* inputs, const int64_t* symbols);
 
   // The residual guard over symbols.
   bool guard(const int64_t* symbols) const {
     return description_->guard == nullptr || description_->guard(symbols) != 0;
+  }
+
+  // The numbers in the call's result and effects.
+  std::vector<int64_t> numbers(const int64_t* symbols) const {
+    std::vector<int64_t> values(description_->num_numbers);
+    if (description_->compute != nullptr) description_->compute(symbols, values.data());
+    return values;
   }
 
   const char* name() const { return description_->name; }
@@ -55,6 +67,7 @@ class Program {
   const trident_program& description() const { return *description_; }
   const std::vector<std::shared_ptr<driver::Kernel>>& kernels() const { return kernels_; }
   const std::vector<aten::BoxedOp>& boxed() const { return boxed_; }
+  Variants& variants() { return variants_; }
   // Where fresh tensors on the program's device come from.
   c10::Allocator* allocator() const { return allocator_; }
 
@@ -85,8 +98,9 @@ class Program {
   Program(Library library, const trident_program* description,
           std::vector<std::shared_ptr<driver::Kernel>> kernels);
   void resolve();
-  void run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                     std::vector<TensorRef>& outputs);
+  // Without `outputs` the call is only prepared.
+  uint32_t run_on_device(const trident_tensor* inputs, const int64_t* symbols,
+                         std::vector<TensorRef>* outputs);
   std::unique_ptr<Frame> acquire_frame(const Arena& arena);
   void give_back(std::unique_ptr<Frame> frame) noexcept;
 
@@ -96,6 +110,7 @@ class Program {
   c10::Device device_;
   c10::Allocator* allocator_;
   std::vector<aten::BoxedOp> boxed_;
+  Variants variants_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;  // the most recently used last
 };

@@ -5,6 +5,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include <numeric>
+
 #include "host/tensor.h"
 
 namespace trident::host {
@@ -39,38 +41,68 @@ bool holds_address(driver::ParamKind kind) {
   return kind == driver::ParamKind::kPointer || kind == driver::ParamKind::kTensorMap;
 }
 
-void validate_launches(const trident_program& program,
-                       const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
+void validate_kernel(const trident_program& program, const driver::Kernel* kernel) {
   const bool on_cuda = program.device.type == static_cast<int32_t>(c10::DeviceType::CUDA);
   const driver::Backend backend = on_cuda ? driver::Backend::kCuda : driver::Backend::kCpu;
-  for (size_t index = 0; index < kernels.size(); ++index) {
-    TORCH_CHECK(kernels[index] != nullptr && kernels[index]->backend() == backend, "program ",
-                program.name, " runs on ", on_cuda ? "CUDA" : "the CPU", ", its kernel ", index,
-                " does not");
+  TORCH_CHECK(kernel != nullptr && kernel->backend() == backend, "program ", program.name,
+              " runs on ", on_cuda ? "CUDA" : "the CPU", ", its kernel ",
+              kernel == nullptr ? "(none)" : kernel->label(), " does not");
+}
+
+// The parameters of a launch record that a kernel takes, in the kernel's order.
+void validate_params(const trident_program& program, uint32_t launch, const driver::Kernel& kernel,
+                     const std::vector<uint32_t>& params) {
+  const trident_launch_record& record = program.launches[launch];
+  TORCH_CHECK(params.size() == kernel.kinds().size(), "program ", program.name, ": launch ", launch,
+              " passes ", params.size(), " parameters to kernel ", kernel.label(), ", which takes ",
+              kernel.kinds().size());
+  for (size_t position = 0; position < params.size(); ++position) {
+    TORCH_CHECK(params[position] < record.num_params, "program ", program.name, ": launch ", launch,
+                " has no parameter ", params[position]);
+    const trident_param& source = record.params[params[position]];
+    TORCH_CHECK(source.source != TRIDENT_PARAM_PLANNED ||
+                    (source.value < program.num_planned && holds_address(kernel.kinds()[position])),
+                "program ", program.name, ": launch ", launch, ", parameter ", params[position],
+                " (", kernel.params()[position], ") takes the address of planned slot ",
+                source.value, " of ", program.num_planned);
+  }
+}
+
+void validate_launches(const trident_program& program,
+                       const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
+  for (const std::shared_ptr<driver::Kernel>& kernel : kernels) {
+    validate_kernel(program, kernel.get());
   }
   for (uint32_t index = 0; index < program.num_launches; ++index) {
     const trident_launch_record& record = program.launches[index];
+    for (uint32_t param = 0; param < record.num_params; ++param) {
+      const int32_t source = record.params[param].source;
+      TORCH_CHECK(source >= TRIDENT_PARAM_CONSTANT && source <= TRIDENT_PARAM_RUNTIME, "program ",
+                  program.name, ": launch ", index, ", parameter ", param,
+                  " has the unknown source ", source);
+    }
+    if (record.num_facts > 0) {
+      TORCH_CHECK(record.num_facts <= 64 && program.choose != nullptr, "program ", program.name,
+                  ": launch ", index, " has ", record.num_facts,
+                  " facts to choose a kernel by, of at most 64, or nothing that tells them");
+      continue;
+    }
     TORCH_CHECK(record.kernel < kernels.size(), "program ", program.name, ": launch ", index,
                 " uses kernel ", record.kernel, " of ", kernels.size());
-    const driver::Kernel& kernel = *kernels[record.kernel];
-    TORCH_CHECK(record.num_params == kernel.kinds().size(), "program ", program.name, ": launch ",
-                index, " passes ", record.num_params, " parameters to kernel ", kernel.label(),
-                ", which takes ", kernel.kinds().size());
-    for (uint32_t param = 0; param < record.num_params; ++param) {
-      const trident_param& source = record.params[param];
-      TORCH_CHECK(source.source >= TRIDENT_PARAM_CONSTANT && source.source <= TRIDENT_PARAM_RUNTIME,
-                  "program ", program.name, ": launch ", index, ", parameter ", param,
-                  " has the unknown source ", source.source);
-      TORCH_CHECK(source.source != TRIDENT_PARAM_PLANNED ||
-                      (source.value < program.num_planned && holds_address(kernel.kinds()[param])),
-                  "program ", program.name, ": launch ", index, ", parameter ", param, " (",
-                  kernel.params()[param], ") takes the address of planned slot ", source.value,
-                  " of ", program.num_planned);
-    }
+    std::vector<uint32_t> all(record.num_params);
+    std::iota(all.begin(), all.end(), 0);
+    validate_params(program, index, *kernels[record.kernel], all);
   }
 }
 
 }  // namespace
+
+void validate_variant(const trident_program& program, uint32_t launch, const Variant& variant) {
+  TORCH_CHECK(launch < program.num_launches && program.launches[launch].num_facts > 0, "program ",
+              program.name, " has no launch ", launch, " whose kernel varies");
+  validate_kernel(program, variant.kernel.get());
+  validate_params(program, launch, *variant.kernel, variant.params);
+}
 
 void validate(const trident_program& program,
               const std::vector<std::shared_ptr<driver::Kernel>>& kernels) {
@@ -84,6 +116,8 @@ void validate(const trident_program& program,
   TORCH_CHECK(device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA, "program ",
               program.name, " is for a device of type ", program.device.type,
               "; Trident knows cpu and cuda");
+  TORCH_CHECK(program.num_numbers == 0 || program.compute != nullptr, "program ", program.name,
+              " has numbers and nothing that computes them");
   validate_planned(program);
   validate_launches(program, kernels);
 }

@@ -2,6 +2,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
@@ -84,6 +85,46 @@ std::shared_ptr<host::GraphReplay> make_replay(uintptr_t exec, int device,
   });
 }
 
+// A Python function that is released under the interpreter lock, wherever its last user ends.
+std::shared_ptr<PyObject> keep(const py::function& function) {
+  return {function.inc_ref().ptr(), [](PyObject* object) {
+            if (!Py_IsInitialized()) return;
+            const py::gil_scoped_acquire locked;
+            Py_DECREF(object);
+          }};
+}
+
+void serve_variants(Program& program, const py::function& source) {
+  program.variants().set_source(
+      [function = keep(source)](uint32_t launch, uint64_t choice) -> host::Variant {
+        const py::gil_scoped_acquire locked;
+        try {
+          const auto made =
+              py::reinterpret_borrow<py::function>(function.get())(launch, choice)
+                  .cast<std::pair<std::shared_ptr<driver::Kernel>, std::vector<uint32_t>>>();
+          return {made.first, made.second};
+        } catch (py::error_already_set& raised) {
+          raised.restore();
+          python_error error;
+          error.persist();
+          throw error;
+        }
+      });
+}
+
+uint32_t prepare(Program& program, const py::sequence& inputs,
+                 const std::vector<int64_t>& symbols) {
+  return translated([&] {
+    const py::tuple alive(inputs);
+    const std::vector<trident_tensor> tensors = borrow(alive);
+    TORCH_CHECK_VALUE(
+        tensors.size() == program.num_inputs() && symbols.size() == program.num_symbols(),
+        "program ", program.name(), " takes other numbers of inputs and symbols");
+    const py::gil_scoped_release unlocked;
+    return program.prepare(tensors.data(), symbols.data());
+  });
+}
+
 bool guard(const Program& program, const std::vector<int64_t>& symbols) {
   return translated([&] {
     TORCH_CHECK_VALUE(symbols.size() == program.num_symbols(), "program ", program.name(), " has ",
@@ -108,6 +149,35 @@ void bind_host(py::module_& m) {
            "program.")
       .def("guard", &guard, py::arg("symbols"),
            "Whether the residual guard holds for these values.")
+      .def(
+          "numbers",
+          [](const Program& program, const std::vector<int64_t>& symbols) {
+            TORCH_CHECK_VALUE(symbols.size() == program.num_symbols(), "program ", program.name(),
+                              " has another number of symbols");
+            return program.numbers(symbols.data());
+          },
+          py::arg("symbols"),
+          "The numbers that the call's result and effects hold; of doubles, the bits.")
+      .def("serve_variants", &serve_variants, py::arg("source"),
+           "Sets what compiles missing kernel variants: source(launch, choice) returns a Kernel "
+           "and which\n"
+           "parameters of the launch record it takes. Called without other locks than the "
+           "interpreter's.")
+      .def(
+          "add_variant",
+          [](Program& program, uint32_t launch, uint64_t choice,
+             std::shared_ptr<driver::Kernel> kernel, std::vector<uint32_t> params) {
+            translated([&] {
+              program.variants().add(launch, choice, {std::move(kernel), std::move(params)});
+              return 0;
+            });
+          },
+          py::arg("launch"), py::arg("choice"), py::arg("kernel"), py::arg("params"),
+          "Publishes the variant for one choice of a launch's facts.")
+      .def("prepare", &prepare, py::arg("inputs"), py::arg("symbols") = std::vector<int64_t>(),
+           "Compiles the kernel variants that such a run needs; returns how many were missing.")
+      .def_property_readonly("num_variants",
+                             [](Program& program) { return program.variants().size(); })
       .def_property_readonly("name", &Program::name)
       .def_property_readonly("num_inputs", &Program::num_inputs)
       .def_property_readonly("num_outputs", &Program::num_outputs)

@@ -50,10 +50,17 @@ py::object nearest(py::handle scm, const Facts& facts) {
   const auto entries = module_of(scm).table().entries();
   for (const auto& entry : entries) {
     const auto& specialization = static_cast<const Specialization&>(*entry);
+    const size_t num_words = specialization.words.size();
+    std::vector<uint32_t> of_state;
+    for (const uint32_t position : specialization.open) {
+      if (position >= num_words) {
+        of_state.push_back(position - static_cast<uint32_t>(num_words));
+      }
+    }
     size_t count =
-        num_different(facts.facts.arguments.words, specialization.words, specialization.symbolic);
+        num_different(facts.facts.arguments.words, specialization.words, specialization.open);
     if (specialization.state_words) {
-      count += num_different(facts.state.words, *specialization.state_words, {});
+      count += num_different(facts.state.words, *specialization.state_words, of_state);
     }
     if (count < least || (count == least && specialization.hits > best->hits)) {
       least = count;
@@ -89,7 +96,7 @@ py::dict guards_of(py::handle scm, py::handle record) {
   }
   py::dict result;
   result["words"] = found.words;
-  result["symbolic"] = found.symbolic;
+  result["symbolic"] = found.open;
   result["state_words"] = found.state_words ? py::cast(*found.state_words) : py::none();
   result["objects"] = by_address(objects);
   result["reads"] = as_tuple(found.reads.recorded());
@@ -140,6 +147,7 @@ py::dict tags() {
       {"CALL", Tag::kCall},
       {"ENVIRONMENT", Tag::kEnvironment},
       {"STATE", Tag::kState},
+      {"CLOSED_LIST", Tag::kClosedList},
   };
   py::dict found;
   for (const auto& [name, tag] : named) found[name] = static_cast<int>(tag);

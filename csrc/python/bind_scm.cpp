@@ -20,17 +20,27 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
                    size_t result_node, py::object effects, RecordedReads& reads, py::object info,
                    std::vector<uint32_t> symbolic) {
   auto specialization = std::make_shared<Specialization>();
-  if (symbolic.size() != (program ? program->num_symbols() : 0)) {
+  if (program && program->num_symbols() != 0 && symbolic.size() != program->num_symbols()) {
     throw py::value_error("the program takes another number of symbols");
   }
+  // Words of the call first, then those of its state.
+  const size_t num_words = facts.facts.arguments.words.size();
+  std::vector<uint32_t> symbolic_state;
   for (size_t i = 0; i < symbolic.size(); ++i) {
-    if (symbolic[i] >= facts.facts.arguments.words.size() ||
+    if (symbolic[i] >= num_words + facts.state.words.size() ||
         (i > 0 && symbolic[i] <= symbolic[i - 1])) {
       throw py::index_error("symbolic words are ascending positions among the call's words");
     }
+    if (symbolic[i] < num_words && symbolic[i] >= facts.facts.state_word) {
+      throw py::index_error("only words of arguments and of the state can be symbolic");
+    }
+    if (symbolic[i] >= num_words) {
+      symbolic_state.push_back(symbolic[i] - static_cast<uint32_t>(num_words));
+    }
   }
+  specialization->open = symbolic;
+  symbolic.resize(symbolic.size() - symbolic_state.size());
   specialization->program = std::move(program);
-  specialization->symbolic = std::move(symbolic);
   for (const size_t index : inputs) {
     if (index >= facts.facts.num_tensors()) throw py::index_error("no such tensor in this call");
   }
@@ -47,7 +57,8 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
   specialization->effects = Effects::parse(effects.ptr());
   specialization->reads = std::move(reads.reads);
   specialization->info = guards::Ref::borrow(info.ptr());
-  const auto evicted = module_of(scm).publish(facts.facts, std::move(specialization));
+  const auto evicted = module_of(scm).publish(facts.facts, std::move(specialization),
+                                              std::move(symbolic), symbolic_state);
   if (!evicted) return py::none();
   return py::reinterpret_borrow<py::object>(
       static_cast<const Specialization*>(evicted.get())->info.get());
@@ -62,12 +73,30 @@ void bind_scm(py::module_& m) {
         py::arg("symbolic") = std::vector<uint32_t>());
   m.def(
       "find",
-      [](py::handle scm, const Facts& facts) -> py::object {
+      [](py::handle scm, Facts& facts) -> py::object {
         const Specialization* found = module_of(scm).find(facts.facts);
         if (!found) return py::none();
         return py::reinterpret_borrow<py::object>(found->info.get());
       },
       "The record of the specialization that serves these facts, or None.");
+  m.def(
+      "close_list",
+      [](py::handle scm, const py::list& list, bool closed) {
+        module_of(scm).state().close_list(list.ptr(), closed);
+      },
+      py::arg("scm"), py::arg("list"), py::arg("closed"),
+      "Leaves the contents of a list out of the state, or takes them in again.");
+  m.def(
+      "prepare",
+      [](py::handle scm, Facts& facts) {
+        Specialization* specialization = module_of(scm).find(facts.facts);
+        if (!specialization) return false;
+        const auto keep = specialization->shared_from_this();
+        if (specialization->program) translated([&] { specialization->prepare(facts.facts); });
+        return true;
+      },
+      "Whether a specialization serves these facts; compiles the kernel variants it needs for "
+      "them.");
   m.def(
       "run",
       [](py::handle scm, const py::tuple& args, const py::dict& kwargs,

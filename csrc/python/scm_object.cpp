@@ -55,6 +55,7 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
       keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : size_t{0};
   walk.words.push_back(tagged(Tag::kCall, num_positional << 24 | num_keywords));
   Walker walker(walk);
+  if (starts) walker.record_scalars();
   for (size_t i = 0; i < num_keywords; ++i) {
     walker.visit(PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i)));
   }
@@ -68,7 +69,7 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
     return false;
   }
   facts.state = &state_.walk();
-  facts.state_id = state_.id();
+  facts.state_word = walk.words.size();
   walk.words.push_back(tagged(Tag::kState, state_.id()));
   // An argument that is also a weight: code may ask `x is self.weight`.
   for (size_t i = 0; i < walk.tensors.size(); ++i) {
@@ -87,8 +88,36 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
   return true;
 }
 
-Specialization* Module::find(const CallFacts& facts) {
-  return static_cast<Specialization*>(table_.find(facts.arguments.words));
+namespace {
+
+// A call's words in which parts of the state are open: their values stand behind the state's word.
+std::vector<uint64_t> with_open_state(const CallFacts& facts, const guards::State::Opened& state) {
+  const std::vector<uint64_t>& words = facts.arguments.words;
+  const auto place = words.begin() + static_cast<std::ptrdiff_t>(facts.state_word);
+  std::vector<uint64_t> open(words.begin(), place);
+  open.push_back(tagged(Tag::kOpenState, state.id));
+  open.insert(open.end(), state.values.begin(), state.values.end());
+  open.insert(open.end(), place + 1, words.end());
+  return open;
+}
+
+}  // namespace
+
+Specialization* Module::find(CallFacts& facts) {
+  facts.open_words.clear();
+  if (scm::Entry* entry = table_.find(facts.arguments.words)) [[likely]] {
+    return static_cast<Specialization*>(entry);
+  }
+  // A copy: whether an entry accepts may run Python code, and so another call that walks the state.
+  const std::vector<guards::State::Opened> opened = state_.opened();
+  for (const guards::State::Opened& state : opened) {
+    facts.open_words = with_open_state(facts, state);
+    if (scm::Entry* entry = table_.find(facts.open_words)) {
+      return static_cast<Specialization*>(entry);
+    }
+  }
+  facts.open_words.clear();
+  return nullptr;
 }
 
 PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
@@ -110,7 +139,7 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
         [[unlikely]] {
       capture_graph(specialization, facts);
     }
-    Ref result = specialization.run(facts);
+    Ref result = specialization.run(facts, compiled_now);
     ++(compiled_now ? stats.misses : stats.hits);
     specialization.hits += compiled_now ? 0 : 1;
     stats.launches += specialization.program->launches();
@@ -155,15 +184,34 @@ PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObje
 }
 
 std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
-                                            std::shared_ptr<Specialization> specialization) {
+                                            std::shared_ptr<Specialization> specialization,
+                                            std::vector<uint32_t> symbolic,
+                                            const std::vector<uint32_t>& symbolic_state) {
   for (PyObject* identity : facts.arguments.identities) {
     specialization->identities.push_back(Ref::borrow(identity));
   }
-  specialization->words = facts.arguments.words;
-  specialization->state_words = state_.words_of(facts.state_id);
-  const scm::Mask mask{facts.arguments.words.size(), specialization->symbolic};
-  std::shared_ptr<scm::Entry> evicted =
-      table_.insert(facts.arguments.words, mask, std::move(specialization));
+  std::vector<uint64_t> words = facts.arguments.words;
+  specialization->words = words;
+  if (symbolic_state.empty()) {
+    const guards::State::Interned state = state_.intern(*facts.state);
+    specialization->state_words = state.words;
+    words[facts.state_word] = tagged(Tag::kState, state.id);
+  } else {
+    const guards::State::Interned interned = state_.intern_open(*facts.state, symbolic_state);
+    specialization->state_words = interned.words;
+    guards::State::Opened state{interned.id, {}};
+    for (const uint32_t position : symbolic_state) {
+      state.values.push_back(facts.state->words[position]);
+      symbolic.push_back(static_cast<uint32_t>(facts.state_word + state.values.size()));
+    }
+    words = with_open_state(facts, state);
+  }
+  // A program may have no use for what is left open.
+  if (specialization->program && specialization->program->num_symbols() > 0) {
+    specialization->symbolic = symbolic;
+  }
+  const scm::Mask mask{words.size(), std::move(symbolic)};
+  std::shared_ptr<scm::Entry> evicted = table_.insert(words, mask, std::move(specialization));
   if (evicted) ++stats.evictions;
   return evicted;
 }

@@ -43,15 +43,18 @@ class Module {
                CallFacts& facts, std::vector<uint32_t>* starts = nullptr);
 
   // The specialization for these facts, or nullptr.
-  Specialization* find(const CallFacts& facts);
+  Specialization* find(CallFacts& facts);
   // Runs a specialization and counts the outcome, a miss if this call had to compile it first. A new
   // reference, or nullptr with an exception set.
   PyObject* run(Specialization& specialization, const CallFacts& facts, PyObject* const* arguments,
                 size_t num_positional, PyObject* keyword_names, bool compiled_now);
 
-  // Publishes under the mask that leaves the specialization's symbolic words open.
+  // Publishes under a mask that leaves words open: those of the call at `symbolic`, and those of its
+  // state at `symbolic_state`, both ascending.
   std::shared_ptr<scm::Entry> publish(const CallFacts& facts,
-                                      std::shared_ptr<Specialization> specialization);
+                                      std::shared_ptr<Specialization> specialization,
+                                      std::vector<uint32_t> symbolic,
+                                      const std::vector<uint32_t>& symbolic_state);
 
   // Graph mode: a specialization with this many hits is handed to `capture`, a callable that takes
   // the program, its record and its input tensors and returns a GraphReplay or None.

@@ -21,19 +21,28 @@ class ReleaseInterpreter {
 
 }  // namespace
 
-Ref Specialization::run(const CallFacts& facts) {
-  // Strong references: while the lock is released another thread may replace a weight.
-  std::vector<at::Tensor> held;
-  std::vector<trident_tensor> raw;
-  held.reserve(inputs.size());
-  raw.reserve(inputs.size() + constants.size());
-  for (const size_t index : inputs) {
+Specialization::Inputs::Inputs(const Specialization& specialization, const CallFacts& facts) {
+  held.reserve(specialization.inputs.size());
+  raw.reserve(specialization.inputs.size() + specialization.constants.size());
+  for (const size_t index : specialization.inputs) {
     held.push_back(THPVariable_Unpack(facts.tensor(index)));
     raw.push_back(reinterpret_cast<trident_tensor>(held.back().unsafeGetTensorImpl()));
   }
-  for (const at::Tensor& constant : constants) {
+  for (const at::Tensor& constant : specialization.constants) {
     raw.push_back(reinterpret_cast<trident_tensor>(constant.unsafeGetTensorImpl()));
   }
+}
+
+void Specialization::prepare(const CallFacts& facts) {
+  const Inputs tensors(*this, facts);
+  const std::vector<int64_t> values = symbols(facts.words());
+  const ReleaseInterpreter release;
+  program->prepare(tensors.raw.data(), values.data());
+}
+
+Ref Specialization::run(const CallFacts& facts, bool& compiled) {
+  const Inputs given(*this, facts);
+  const std::vector<trident_tensor>& raw = given.raw;
   std::vector<Ref> tensors(result.tensors_used().empty() ? 0 : facts.num_tensors());
   for (const size_t index : result.tensors_used())
     tensors[index] = Ref::borrow(facts.tensor(index));
@@ -44,7 +53,7 @@ Ref Specialization::run(const CallFacts& facts) {
     for (const size_t index : *used) containers[index] = Ref::borrow(facts.container(index));
   }
 
-  const std::vector<int64_t> sizes = symbols(facts.arguments.words);
+  const std::vector<int64_t> values = symbols(facts.words());
   const std::shared_ptr<host::GraphReplay> replay = graph;
   bool replayed = false;
   std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
@@ -54,7 +63,7 @@ Ref Specialization::run(const CallFacts& facts) {
       replay->replay(raw.data(), produced);
       replayed = true;
     } else {
-      program->run(raw.data(), sizes.data(), produced);
+      compiled = program->run(raw.data(), values.data(), produced) > 0 || compiled;
     }
   }
   if (replay) graph_mismatches = replayed ? 0 : graph_mismatches + 1;
@@ -62,7 +71,8 @@ Ref Specialization::run(const CallFacts& facts) {
   outputs.reserve(produced.size());
   for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
 
-  const Sources sources{tensors, containers, outputs, sizes};
+  const std::vector<int64_t> numbers = program->numbers(values.data());
+  const Sources sources{tensors, containers, outputs, numbers};
   const std::vector<Ref> built = result.build(sources);
   effects.apply(sources, built);
   return built.at(result_node);

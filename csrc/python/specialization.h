@@ -16,7 +16,11 @@ namespace trident::python {
 struct CallFacts {
   guards::Walk arguments;  // words: call shape, arguments, environment, state id
   const guards::Walk* state = nullptr;
-  uint64_t state_id = 0;
+  size_t state_word = 0;  // position of the word that names the state
+  // The words by which a specialization was found that leaves parts of the state open; else empty.
+  std::vector<uint64_t> open_words;
+
+  scm::Words words() const { return open_words.empty() ? arguments.words : open_words; }
 
   size_t num_tensors() const { return arguments.tensors.size() + state->tensors.size(); }
   PyObject* tensor(size_t index) const {
@@ -43,7 +47,9 @@ class Specialization : public scm::Entry {
   size_t result_node = 0;
   Effects effects;
   guards::Reads reads;
-  // The facts of the call it was made from, for reports.
+  // The facts of the call it was made from, for reports, and the positions of those that are left
+  // open: words of the state are counted behind those of the call.
+  std::vector<uint32_t> open;
   std::vector<uint64_t> words;
   std::shared_ptr<const std::vector<uint64_t>> state_words;
   guards::Ref info;  // the Python record that describes it
@@ -62,13 +68,25 @@ class Specialization : public scm::Entry {
   bool replaceable() const override { return program != nullptr && hits == 0; }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
-  // lock is held on entry and return, and released while the program runs.
-  guards::Ref run(const CallFacts& facts);
+  // lock is held on entry and return, and released while the program runs. Sets `compiled` if a
+  // kernel variant had to be compiled first.
+  guards::Ref run(const CallFacts& facts, bool& compiled);
+
+  // Compiles the kernel variants that this call needs.
+  void prepare(const CallFacts& facts);
 
   // The program's inputs in this call, as Python objects: a new list.
   guards::Ref input_objects(const CallFacts& facts) const;
 
  private:
+  // The program's inputs in one call. Strong references: while the interpreter lock is released
+  // another thread may replace a weight.
+  struct Inputs {
+    Inputs(const Specialization& specialization, const CallFacts& facts);
+    std::vector<at::Tensor> held;
+    std::vector<trident_tensor> raw;
+  };
+
   std::vector<int64_t> symbols(scm::Words words) const {
     std::vector<int64_t> values;
     values.reserve(symbolic.size());

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <bit>
 #include <stdexcept>
 
 namespace trident::python {
@@ -56,7 +57,8 @@ Template Template::parse(PyObject* nodes) {
     Node node{static_cast<Kind>(kind), 0, Ref(), {}, {}, {}};
     switch (node.kind) {
       case Kind::kOutput:
-      case Kind::kSymbol:
+      case Kind::kInteger:
+      case Kind::kDouble:
         node.index = to_size(payload);
         break;
       case Kind::kTensor:
@@ -102,8 +104,10 @@ Ref Template::build_node(const Node& node, const Sources& sources,
       return sources.tensors.at(node.index);
     case Kind::kContainer:
       return sources.containers.at(node.index);
-    case Kind::kSymbol:
-      return checked(PyLong_FromLongLong(sources.symbols.at(node.index)));
+    case Kind::kInteger:
+      return checked(PyLong_FromLongLong(sources.numbers.at(node.index)));
+    case Kind::kDouble:
+      return checked(PyFloat_FromDouble(std::bit_cast<double>(sources.numbers.at(node.index))));
     case Kind::kConstant:
       return node.object;
     case Kind::kTuple: {
@@ -219,6 +223,11 @@ void Effects::apply(const Sources& sources, const std::vector<Ref>& built) const
         check(
             PyList_SetSlice(container, 0, PyList_GET_SIZE(container), built.at(effect.node).get()));
         break;
+      case Kind::kExtendList: {
+        const Py_ssize_t end = PyList_GET_SIZE(container);
+        check(PyList_SetSlice(container, end, end, built.at(effect.node).get()));
+        break;
+      }
     }
   }
 }

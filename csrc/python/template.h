@@ -11,12 +11,12 @@
 namespace trident::python {
 
 // What a specialization rebuilds objects from: the tensors and containers of this call (arguments
-// first, then state, in walk order), the host program's outputs, and the symbolic words' values.
+// first, then state, in walk order), the host program's outputs and its numbers.
 struct Sources {
   const std::vector<guards::Ref>& tensors;
   const std::vector<guards::Ref>& containers;
   const std::vector<at::Tensor>& outputs;
-  const std::vector<int64_t>& symbols;
+  const std::vector<int64_t>& numbers;
 };
 
 // A tree of objects to build, as a list of nodes in which children come before parents. A node that
@@ -32,7 +32,8 @@ class Template {
     kList,
     kDict,
     kObject,
-    kSymbol
+    kInteger,
+    kDouble
   };
 
   // `nodes`: list of tuples (kind, payload, children, attributes); see trident/capture/template.py.
@@ -56,7 +57,7 @@ class Template {
   };
   struct Node {
     Kind kind;
-    size_t index = 0;    // output, tensor, container, symbol
+    size_t index = 0;    // output, tensor, container, number
     guards::Ref object;  // constant, or the class to build
     std::vector<guards::Ref> keys;
     std::vector<size_t> children;
@@ -81,7 +82,14 @@ class Effects {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kSetItem, kDeleteItem, kSetAttribute, kDeleteAttribute, kReplaceList };
+  enum class Kind {
+    kSetItem,
+    kDeleteItem,
+    kSetAttribute,
+    kDeleteAttribute,
+    kReplaceList,
+    kExtendList
+  };
   struct Effect {
     Kind kind;
     size_t container;

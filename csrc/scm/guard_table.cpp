@@ -59,23 +59,27 @@ std::shared_ptr<Entry> GuardTable::insert(Words words, const Mask& mask,
   // Newest first: where an older entry no longer accepts (its recorded state is gone), the newer
   // one is met without trying the old one.
   std::vector<Slot>& bucket = group->slots[hash_(fixed)];
-  bucket.insert(bucket.begin(), Slot{fixed, std::move(entry)});
+  std::vector<uint64_t> published;
+  if (!mask.symbolic.empty()) published.assign(words.begin(), words.end());
+  bucket.insert(bucket.begin(), Slot{fixed, std::move(published), std::move(entry)});
   ++size_;
   return evicted;
 }
 
 void GuardTable::drop_replaceable(std::vector<Group>& groups, const Mask& mask, Words fixed,
                                   Entry& entry) {
-  // Only entries without symbolic words hold all that the new one's guard asks for.
   for (Group& group : groups) {
-    if (!group.mask.symbolic.empty()) continue;
+    if (!std::includes(mask.symbolic.begin(), mask.symbolic.end(), group.mask.symbolic.begin(),
+                       group.mask.symbolic.end())) {
+      continue;
+    }
     for (auto& [key, bucket] : group.slots) {
       const auto served = [&](const Slot& slot) {
-        if (!slot.entry->replaceable() || !slot.entry->accepts(slot.fixed) ||
-            !entry.accepts(slot.fixed)) {
+        const Words words = slot.words.empty() ? slot.fixed : slot.words;
+        if (!slot.entry->replaceable() || !slot.entry->accepts(words) || !entry.accepts(words)) {
           return false;
         }
-        const Words same = fixed_words(mask, slot.fixed);
+        const Words same = fixed_words(mask, words);
         return std::equal(same.begin(), same.end(), fixed.begin(), fixed.end());
       };
       size_ -= std::erase_if(bucket, served);

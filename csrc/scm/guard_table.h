@@ -51,7 +51,8 @@ class GuardTable {
   // that leaves the fewest words open: what is known of a call is what makes it fast.
   Entry* find(Words words);
 
-  // Publishes an entry for these facts; replaceable entries that it serves as well are dropped.
+  // Publishes an entry for these facts. Replaceable entries that leave no other words open are
+  // dropped where it serves the facts that they were published for.
   // Where the table is full, the entry that was used longest ago is removed first and returned, so
   // that the caller can report it.
   std::shared_ptr<Entry> insert(Words words, const Mask& mask, std::shared_ptr<Entry> entry);
@@ -65,6 +66,7 @@ class GuardTable {
  private:
   struct Slot {
     std::vector<uint64_t> fixed;
+    std::vector<uint64_t> words;  // it was published for; empty where they are the fixed ones
     std::shared_ptr<Entry> entry;
   };
   struct Group {

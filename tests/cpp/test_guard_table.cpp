@@ -95,7 +95,10 @@ struct Replaceable : Named {
 };
 
 TEST(GuardTable, DropsWhatANewEntryServesAsWell) {
-  GuardTable table(8);
+  GuardTable table(16);
+  // Serves a part of what the new entry does, and another part.
+  table.insert(Facts{1, 7, 3}, Mask{3, {1}}, std::make_shared<Replaceable>(8));
+  table.insert(Facts{1, 7, 3}, Mask{3, {2}}, std::make_shared<Replaceable>(9));
   const auto add = [&](const Facts& facts, int name) {
     auto entry = std::make_shared<Replaceable>(name);
     table.insert(facts, Mask{facts.size(), {}}, entry);
@@ -109,7 +112,7 @@ TEST(GuardTable, DropsWhatANewEntryServesAsWell) {
   put(table, {1, 5, 3}, 6);              // is not replaceable
   EXPECT_EQ(table.insert(Facts{1, 9, 3}, Mask{3, {1}}, std::make_shared<Limited>(7, 1, 50)),
             nullptr);
-  EXPECT_EQ(table.size(), 6u);
+  EXPECT_EQ(table.size(), 7u);
   EXPECT_EQ(found(table, {1, 2, 3}), 7);
   EXPECT_EQ(found(table, {1, 3, 3}), 2);
   EXPECT_EQ(found(table, {7, 2, 3}), 3);

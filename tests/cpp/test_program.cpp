@@ -148,6 +148,11 @@ TEST_F(Chain, describes_itself) {
   EXPECT_FALSE(program->guard(&bad));
 }
 
+TEST_F(Chain, numbers_are_computed_from_symbols) {
+  const int64_t symbol = 14;
+  EXPECT_EQ(program->numbers(&symbol), std::vector<int64_t>{43});
+}
+
 TEST_F(Chain, gives_what_eager_gives_at_every_call) {
   for (int call = 0; call < 3; ++call) {
     x = at::randn({2, 3});

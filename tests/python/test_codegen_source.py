@@ -34,6 +34,7 @@ class Variant:
     kernel: int
     params: list[Parameter]
     grid: tuple[int, int, int]
+    facts: tuple[()] = ()
 
 
 @pytest.fixture(scope="module")
@@ -94,19 +95,19 @@ def test_launch_records(include: pathlib.Path) -> None:
     program = launches()
     check(program.source, include)
     assert program.num_launches == 2
-    assert program.kernels == [1, 0]
+    assert program.launch_order == [0, 1]
     assert "{TRIDENT_PARAM_RUNTIME, 0},  // source: *fp32" in program.source
     assert "{TRIDENT_PARAM_PLANNED, slot::empty_like},  // target: *fp32" in program.source
     assert "{TRIDENT_PARAM_CONSTANT, 1065353216},  // scale: fp32" in program.source
     assert "UINT64_C(0xffffffffffffffff)" in program.source
     assert "= address(in[input::input_0], 32);" in program.source  # one row of 8 floats
-    assert "{1, 4, k_model_layers_0_mlp_params, {4, 1, 1}}" in program.source
+    assert "{1, 4, k_model_layers_0_mlp_params, {4, 1, 1}, 0}" in program.source
 
 
 def test_empty_grid_keeps_its_record(include: pathlib.Path) -> None:
     program = launches((0, 1, 1))
     check(program.source, include)
-    assert "{0, 1, 1}}" in program.source
+    assert "{0, 1, 1}, 0}" in program.source
 
 
 def test_missing_variant_is_reported() -> None:

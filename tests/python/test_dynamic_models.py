@@ -10,6 +10,7 @@ import torch
 from dynamic_helpers import specializations
 
 from trident import optimize
+from trident.optimize import optimizer_of
 
 pytestmark = pytest.mark.usefixtures("no_fallback")
 
@@ -36,32 +37,79 @@ def llama(liger: bool) -> Any:
     return model, config
 
 
-def test_prefill_of_any_length() -> None:
-    model, _ = llama(liger=False)
-    optimized = optimize(model)
-    for n in [5, 7, 9, 64, 1, 2, 33, 16, 48]:
-        ids = torch.randint(0, 64, (1, n))
-        got = optimized(input_ids=ids, use_cache=False).logits
-        expected = model(input_ids=ids, use_cache=False).logits
-        torch.testing.assert_close(got, expected, rtol=0, atol=0)
-    assert specializations(optimized) <= 4
-    assert optimized.stats()["fallbacks"] == 0
+# Batches and lengths, with 1 and 2, odd ones and multiples of 16.
+SHAPES = [
+    (2, 5),
+    (3, 7),
+    (1, 9),
+    (4, 1),
+    (1, 1),
+    (2, 2),
+    (1, 33),
+    (16, 16),
+    (5, 48),
+    (1, 2),
+    (7, 1),
+]
 
 
-def test_prefill_of_any_length_with_liger_kernels(device: torch.device) -> None:
+def prefill(liger: bool, device: torch.device) -> Any:
     plain, _ = llama(liger=False)
     plain = plain.to(device)
-    model, _ = llama(liger=True)
+    model, _ = llama(liger=liger)
     model = model.to(device)
     model.load_state_dict(plain.state_dict())
     optimized = optimize(model)
-    for n in [5, 7, 9, 1, 2, 33, 16, 48]:
-        ids = torch.randint(0, 64, (1, n), device=device)
+    for batch, length in SHAPES:
+        ids = torch.randint(0, 64, (batch, length), device=device)
         got = optimized(input_ids=ids, use_cache=False).logits
         expected = plain(input_ids=ids, use_cache=False).logits
-        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
-    assert optimized.stats()["launches"] > 0
-    assert specializations(optimized) <= 4
+        assert got.stride() == expected.stride()
+        if liger:
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+        else:
+            torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    return optimized
+
+
+@pytest.mark.parametrize("liger", [False, True], ids=["plain", "liger"])
+def test_prefill_of_any_batch_and_length(liger: bool, device: torch.device) -> None:
+    optimized = prefill(liger, device)
+    stats = optimized.stats()
+    assert stats["specializations"] <= 4  # one, or more than one, of each
+    assert stats["fallbacks"] == 0 and stats["evictions"] == 0
+    assert (stats["launches"] > 0) is liger
+
+
+def test_decoding_with_a_static_cache_stays_fixed() -> None:
+    transformers = pytest.importorskip("transformers")
+    model, config = llama(liger=False)
+    optimized = optimize(model)
+
+    def generate(function: Any) -> torch.Tensor:
+        cache = transformers.StaticCache(config=config, max_cache_len=32)
+        ids = torch.arange(6)[None]
+        logits = []
+        for step in range(8):
+            first = 0 if step == 0 else 5 + step
+            positions = torch.arange(first, first + ids.shape[1])[None]
+            result = function(
+                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
+            )
+            logits.append(result.logits[:, -1])
+            # As generate() does: a view of all tokens, whose stride grows.
+            ids = torch.arange(7 + step)[None][:, -1:]
+        return torch.cat(logits)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        expected = generate(model)
+        for _ in range(2):
+            torch.testing.assert_close(generate(optimized), expected, rtol=0, atol=0)
+    records = optimizer_of(optimized).records
+    assert all(not record.symbols for record in records), [record.symbols for record in records]
+    assert specializations(optimized) <= 3
+    assert optimized.stats()["fallbacks"] == 0
 
 
 def test_decoding_with_a_growing_cache() -> None:

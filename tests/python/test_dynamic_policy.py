@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -127,3 +128,43 @@ def test_zero_and_one_have_their_own() -> None:
     for n in [5, 6, 0, 8, 1, 0, 1, 30]:
         agree(optimized, scaled, lambda n=n: (torch.randn(n, 4),))
     assert specializations(optimized) == 3
+
+
+def test_numbers_that_the_code_needs_are_not_compiled_without_end() -> None:
+    def function(x: torch.Tensor, f: float) -> Any:
+        return x * 2 if f > 0.5 else x, str(f)
+
+    optimized = optimize(function, max_specializations=4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(14):
+            got = optimized(torch.ones(2), step / 10)
+            assert got[1] == str(step / 10) and torch.equal(
+                got[0], function(torch.ones(2), step / 10)[0]
+            )
+    stats = optimized.stats()
+    assert stats["misses"] <= 6 and stats["fallbacks"] >= 8
+    assert sum("new values of them are not compiled" in str(each.message) for each in caught) == 1
+
+
+def test_unsupported_calls_that_keep_changing_are_not_captured_without_end() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step, self.captured = 0, 0
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.step += 1
+            return x * float(x.sum())
+
+    module = Counter()
+    optimized = optimize(module)
+    attempts: list[Any] = []
+    compile_ = optimizer_of(optimized)._attempts.compile
+    optimizer_of(optimized)._attempts.compile = lambda *a: attempts.append(1) or compile_(*a)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        for _ in range(10):
+            optimized(torch.ones(2))
+    assert module.step == 10 and optimized.stats()["fallbacks"] == 10
+    assert len(attempts) <= 4

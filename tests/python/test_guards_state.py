@@ -15,6 +15,7 @@ from torch import nn
 import trident
 from trident import _C
 from trident.optimize import optimizer_of
+from trident.pipeline import SpecializationRecord
 
 
 class Plain:
@@ -39,7 +40,12 @@ class State:
 
     def id(self) -> Any:
         facts = _C.collect(self._scm, (), {})
-        return facts.unsupported if facts.unsupported is not None else facts.words[-1]
+        if facts.unsupported is not None:
+            return facts.unsupported
+        # Only a state that something was published for is known when it returns.
+        record = SpecializationRecord(0, "")
+        _C.publish(self._scm, facts, None, [], [], [], 0, [], _C.Reads([]), record)
+        return facts.words[-1]
 
     def words(self) -> list[int]:
         return _C.collect(self._scm, (), {}).state_words

@@ -104,7 +104,7 @@ def test_only_modules_and_functions_can_be_optimized(target: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "error", "told"),
     [
-        ({"dynamic": "never"}, ValueError, 'use "auto", True or False'),
+        ({"dynamic": "never"}, ValueError, 'use "auto", True, False, or a dictionary'),
         ({"graphs": "never"}, ValueError, "graphs='never'"),
         ({"graphs": 0}, ValueError, "graphs=0"),
         ({"on_unsupported": "ignore"}, ValueError, 'use "eager" or "raise"'),

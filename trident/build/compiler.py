@@ -13,7 +13,7 @@ import subprocess
 from trident.errors import BuildError
 
 # Straight-line calls gain nothing from more than -O1, and compile twice as long.
-FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
 
 
 @dataclasses.dataclass(frozen=True)

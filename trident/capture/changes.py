@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trident.capture.closed_lists import ClosedList
 from trident.capture.objects import (
     ABSENT,
     attributes_of,
@@ -31,6 +32,7 @@ class ChangeKind(enum.IntEnum):
     SET_ATTRIBUTE = 2
     DELETE_ATTRIBUTE = 3
     REPLACE_LIST = 4
+    EXTEND_LIST = 5
 
 
 @dataclasses.dataclass
@@ -82,7 +84,7 @@ def find_changes(clones: Iterable[Cloned]) -> list[Change]:
     found: list[Change] = []
     for each in clones:
         _compare_contents(each, found)
-        if isinstance(each.clone, types.FunctionType):
+        if isinstance(each.clone, types.FunctionType) or type(each.clone) is ClosedList:
             continue
         _compare_class(each)
         now = attributes_of(each.clone)
@@ -119,6 +121,9 @@ def _compare_contents(each: Cloned, found: list[Change]) -> None:
             raise UnsupportedError(
                 f"the call assigns a nonlocal variable or an attribute of {clone.__qualname__}"
             )
+    elif type(clone) is ClosedList:
+        if clone.appended:
+            found.append(Change(ChangeKind.EXTEND_LIST, each.container, None, clone.appended))
     elif isinstance(clone, dict):
         now = dict(dict_base(type(clone)).items(clone))
         kinds = ChangeKind.SET_ITEM, ChangeKind.DELETE_ITEM

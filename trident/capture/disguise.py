@@ -23,12 +23,13 @@ from trident.capture.reads import is_machinery
 from trident.errors import UnsupportedError
 
 _isinstance = builtins.isinstance
+_DISGUISED = {torch.SymInt: 0, torch.SymFloat: 0.0}
 _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 
 
-def _isinstance_of_int(value: Any, classes: Any) -> bool:
-    if type(value) is torch.SymInt and not _called_by_machinery():
-        return _isinstance(0, classes)
+def _isinstance_of_number(value: Any, classes: Any) -> bool:
+    if type(value) in _DISGUISED and not _called_by_machinery():
+        return _isinstance(_DISGUISED[type(value)], classes)
     return _isinstance(value, classes)
 
 
@@ -44,7 +45,7 @@ def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def symbolic_ints_pass_for_ints() -> Iterator[list[Exception]]:
+def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
     """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton.
 
     Turning one into text there raises UnsupportedError.
@@ -52,22 +53,24 @@ def symbolic_ints_pass_for_ints() -> Iterator[list[Exception]]:
     Yields:
         A list that receives what was refused, for the case that the user's code catches it.
     """
-    represent = torch.SymInt.__repr__
+    represent, represent_float = torch.SymInt.__repr__, torch.SymFloat.__repr__
     problems: list[Exception] = []
 
-    def refuse(self: torch.SymInt) -> str:
+    def refuse(self: torch.SymInt | torch.SymFloat) -> str:
         if not _called_by_machinery():
-            problems.append(UnsupportedError("the call turns a size that varies into text"))
+            problems.append(UnsupportedError("the call turns a number that varies into text"))
             raise problems[-1]
-        return represent(self)
+        return represent(self) if isinstance(self, torch.SymInt) else represent_float(self)
 
-    builtins.isinstance = _isinstance_of_int
+    builtins.isinstance = _isinstance_of_number
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
+    torch.SymFloat.__repr__ = refuse  # type: ignore[method-assign]
     try:
         yield problems
     finally:
         builtins.isinstance = _isinstance
         torch.SymInt.__repr__ = represent  # type: ignore[method-assign]
+        torch.SymFloat.__repr__ = represent_float  # type: ignore[method-assign]
 
 
 def _is_standard_library(path: str) -> bool:
@@ -84,7 +87,7 @@ def _compares_types(code: types.CodeType) -> bool:
             return True
         if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") or each.argval == "__class__":
             named.add(each.argval)
-    return "int" in named and not named.isdisjoint(("type", "__class__"))
+    return not named.isdisjoint(("int", "float")) and not named.isdisjoint(("type", "__class__"))
 
 
 def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
@@ -94,7 +97,7 @@ def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) 
         UnsupportedError: the code names both `int` and `type`, or matches classes.
     """
     for code, namespace in executed:
-        if "int" not in code.co_names or _knows_symbolic_ints(namespace):
+        if not {"int", "float"} & {*code.co_names} or _knows_symbolic_ints(namespace):
             continue
         if _is_standard_library(code.co_filename):
             continue  # asks for the types of its own arguments, such as an enumeration's members

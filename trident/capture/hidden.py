@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trident.capture.closed_lists import ClosedList
 from trident.capture.layouts import check_layout
 from trident.errors import UnsupportedError
 
@@ -134,7 +135,8 @@ class _Questions(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], FakeTensor):
             return _class_of(args[0])
-        return type(*args, **kwargs)
+        shown = type(*args, **kwargs)
+        return list if shown is ClosedList else shown
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, type)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trident.capture.reads import Read
     from trident.capture.symbols import Symbols
     from trident.capture.template import Node
-    from trident.ir.expressions import Size
+    from trident.ir.expressions import Real, Size
     from trident.kernels import LaunchRequest
 
 
@@ -48,6 +48,7 @@ class Capture:
         nodes: the template of the result and of the effects' values (`trident.capture.template`).
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
+        numbers: expressions that ``nodes`` name by position.
         reads: what the code that ran read from outside of its arguments and attributes.
         recorded: the values of these reads when the trace ended.
         codes: the user's code that ran.
@@ -67,6 +68,7 @@ class Capture:
     nodes: list[Node] = dataclasses.field(default_factory=list)
     result_node: int = 0
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
+    numbers: list[Size | Real] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
     recorded: _C.Reads | None = None
     codes: tuple[types.CodeType, ...] = ()
@@ -78,3 +80,8 @@ class Capture:
         return (
             value if type(value) is int or self.symbols is None else self.symbols.expression(value)
         )
+
+    def real(self, node: torch.fx.Node) -> Real:
+        """The float that a node of the graph stands for, over the program's symbols."""
+        assert self.symbols is not None, "only a symbolic capture has floats that vary"
+        return self.symbols.reals.real(node)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from trident.capture.changes import Change, Cloned, check_attributes, find_changes
+from trident.capture.closed_lists import ClosedList
 from trident.capture.objects import (
     ABSENT,
     attributes_of,
@@ -24,6 +26,7 @@ from trident.capture.objects import (
     slots_of,
     user_attributes,
 )
+from trident.capture.soft_words import SoftWord
 from trident.errors import UnsupportedError
 
 
@@ -34,11 +37,22 @@ class Shadow:
         tensors: real tensors of the call's facts, in their order.
         fakes: what stands for each of them.
         containers: containers of the call's facts, in their order.
+        numbers: what stands for numbers that containers hold and that are symbols.
+        closed: positions of containers that are lists whose contents the call must not see.
     """
 
     def __init__(
-        self, tensors: list[torch.Tensor], fakes: list[torch.Tensor], containers: list[Any]
+        self,
+        tensors: list[torch.Tensor],
+        fakes: list[torch.Tensor],
+        containers: list[Any],
+        numbers: Mapping[SoftWord, Any] = types.MappingProxyType({}),
+        closed: Collection[int] = (),
     ) -> None:
+        self._closed = frozenset(closed)
+        self._numbers = {
+            (word.index, word.is_attribute, word.place): value for word, value in numbers.items()
+        }
         self._clones: dict[int, Any] = {id(t): f for t, f in zip(tensors, fakes, strict=True)}
         self._containers = {id(c): index for index, c in enumerate(containers)}
         self._keep: list[Any] = [*tensors, *containers]
@@ -73,6 +87,12 @@ class Shadow:
         self.container_of.setdefault(id(clone), self._containers[id(obj)])
         self._keep.append(clone)
         return clone
+
+    def _clone_member(self, owner: Any, place: Any, value: Any, attribute: bool = False) -> Any:
+        """The shadow of what a container holds: the symbol where the number there is one."""
+        if type(value) in (int, float):
+            return self._numbers.get((self._containers[id(owner)], attribute, place), value)
+        return self.clone(value)
 
     def is_clone(self, obj: Any) -> bool:
         """Whether an object belongs to the trace and not to the user."""
@@ -113,7 +133,7 @@ class Shadow:
         return self._clone_mutable(obj)
 
     def _clone_frozen(self, obj: Any) -> Any:
-        items = [self.clone(item) for item in obj]
+        items = [self._clone_member(obj, i, item) for i, item in enumerate(obj)]
         if all(new is old for new, old in zip(items, obj, strict=True)):
             return obj
         base = tuple if isinstance(obj, tuple) else frozenset
@@ -125,8 +145,10 @@ class Shadow:
     def _clone_mutable(self, obj: Any) -> Any:
         cls = getattr(type(obj), "__trident_original__", type(obj))
         factory = None
-        if isinstance(obj, dict):
-            clone: Any = dict_base(cls).__new__(cls)
+        if self._containers[id(obj)] in self._closed:
+            clone: Any = ClosedList()
+        elif isinstance(obj, dict):
+            clone = dict_base(cls).__new__(cls)
             if hasattr(obj, "default_factory"):
                 factory = clone.default_factory = self.clone(obj.default_factory)
         elif isinstance(obj, list):
@@ -139,21 +161,24 @@ class Shadow:
         self._clones[id(obj)] = clone  # before its contents, which may refer back to it
         self._own.add(id(clone))
         self._keep.append(clone)
-        if isinstance(obj, dict):
+        items: Any = None
+        if type(clone) is ClosedList:
+            pass
+        elif isinstance(obj, dict):
             base = dict_base(cls)
             for key, value in base.items(obj):
-                base.__setitem__(clone, self.clone(key), self.clone(value))
-            items: Any = dict(base.items(clone))
+                base.__setitem__(clone, self.clone(key), self._clone_member(obj, key, value))
+            items = dict(base.items(clone))
         elif isinstance(obj, list):
-            list.extend(clone, [self.clone(item) for item in list.__iter__(obj)])
+            list.extend(
+                clone, [self._clone_member(obj, i, x) for i, x in enumerate(list.__iter__(obj))]
+            )
             items = list(clone)
         elif isinstance(obj, set):
             set.update(clone, set.__iter__(obj))
             items = list(set.__iter__(clone))
             if any(a is not b for a, b in zip(items, set.__iter__(obj), strict=True)):
                 raise UnsupportedError("a set whose copy has another order of iteration")
-        else:
-            items = None
         self._clone_instance_dictionary(obj, clone)
         slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
         for name, member in slots_of(cls):
@@ -178,7 +203,7 @@ class Shadow:
             return
         attributes = self._dictionaries[id(original)] = attributes_of(clone)
         for name, value in original.items():
-            attributes[name] = self.clone(value)
+            attributes[name] = self._clone_member(obj, name, value, attribute=True)
 
     def _clone_function(self, function: types.FunctionType) -> types.FunctionType:
         from trident import _C

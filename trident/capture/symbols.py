@@ -8,9 +8,8 @@ that is not checked at each call.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
@@ -21,39 +20,22 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from trident import _C
 from trident.capture.places import current_line
+from trident.capture.reals import Reals
+from trident.capture.soft_words import (
+    OF_TENSORS,
+    NeedsValueError,
+    SoftKind,
+    SoftWord,
+    SymbolicWords,
+    float_of,
+    soft_words,
+)
+from trident.capture.stride_check import geometry_depends
 from trident.errors import UnsupportedError
-from trident.ir import expressions
+from trident.ir import expressions, magnitudes
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
 
-# Kinds of soft words, as csrc/python/call_facts.cpp numbers them.
-_SIZE, _STRIDE, _ARGUMENT = range(3)
-
-SoftWord = tuple[int, int, int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class SymbolicWords:
-    """The words of a call that are to be symbols.
-
-    Attributes:
-        words: ``(position, kind, index, axis)`` of each, by position; see ``Facts.soft_words``.
-        values: the words of this call, signed.
-        others: the words of earlier calls of the same kind, signed; they show which words are equal
-            by chance only.
-    """
-
-    words: tuple[SoftWord, ...]
-    values: Sequence[int]
-    others: tuple[Sequence[int], ...]
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        return tuple(word[0] for word in self.words)
-
-
-def signed(words: Sequence[int]) -> list[int]:
-    """64-bit words as the signed numbers they hold."""
-    return [word - 2**64 if word >= 2**63 else word for word in words]
+_Place = tuple[SoftKind, int, Any]
 
 
 class _Environment(ShapeEnv):
@@ -79,45 +61,67 @@ class Symbols:
         self._facts = facts
         self._symbolic = symbolic
         self._tensors: list[torch.Tensor] = facts.tensors
-        self._by_place = {
-            (kind, index, axis): number
-            for number, (_, kind, index, axis) in enumerate(symbolic.words)
+        self._by_place: dict[_Place, int] = {
+            (word.kind, word.index, word.place): number
+            for number, word in enumerate(symbolic.words)
         }
-        self._shared: dict[tuple[int, ...], Any] = {}  # by the values in all calls
+        self._shared: dict[Any, Any] = {}  # by the values in all calls, or by a hint's name
         self._names: dict[sympy.Symbol, sympy.Symbol] = {}  # ShapeEnv's -> the program's
         self._divisors: set[sympy.Expr] = set()  # of expressions; have to be positive
+        self._reals: dict[sympy.Symbol, int] = {}  # ShapeEnv's floats -> number of the word
+        self.reals = Reals(self._reals, self._exact)
+        self._limited: dict[sympy.Basic, float] = {}  # how large expressions may get
         self._meaning: dict[int, Any] = {}  # number of a symbolic word -> what it stands for
-        self._starts = {
-            (kind, index, axis): position for position, kind, index, axis in facts.soft_words
+        self._positions: dict[_Place, int] = {
+            (word.kind, word.index, word.place): word.position
+            for word in soft_words(facts.soft_words)
+            if word.kind in OF_TENSORS
         }
 
     def is_symbolic(self, tensor: int) -> bool:
-        """Whether a size or stride of argument tensor ``tensor`` is a symbol."""
-        return any(kind != _ARGUMENT and index == tensor for kind, index, _ in self._by_place)
+        """Whether a size or stride of tensor ``tensor`` is a symbol."""
+        return any(
+            word.kind in (SoftKind.SIZE, SoftKind.STRIDE) and word.index == tensor
+            for word in self._symbolic.words
+        )
 
-    def argument(self, index: int, value: int) -> Any:
-        """What stands for the int argument ``index``: a SymInt, or the value itself."""
-        number = self._by_place.get((_ARGUMENT, index, 0))
-        if number is None:
-            return value
-        source = ConstantSource(f"argument_{number}")
-        if value >= 2:
-            # Most ints are counts; of these more is known than of any number.
-            symbol = self.environment.create_symbol(value, source, DimDynamic.DYNAMIC)
-        else:
-            symbol = self.environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+    def numbers(self) -> list[tuple[SoftWord, Any]]:
+        """What stands for each number in the call's arguments and state that is a symbol."""
+        return [
+            (word, self._number(number))
+            for number, word in enumerate(self._symbolic.words)
+            if word.kind not in OF_TENSORS
+        ]
+
+    def alignment(self, tensor: int, value: int) -> Any:
+        """What stands for a tensor's address modulo 16: a SymInt, or the value itself."""
+        number = self._by_place.get((SoftKind.ALIGNMENT, tensor, 0))
+        return value if number is None else self._number(number)
+
+    def _number(self, number: int) -> Any:
+        """A SymInt or SymFloat for a symbolic word of which nothing is known but its kind."""
+        dim = self._symbolic.dims.get(self.positions[number])
+        if dim is not None and dim.name in self._shared:
+            self._meaning[number] = self._shared[dim.name]
+            return self._meaning[number]
+        value = self._symbolic.values[self.positions[number]]
+        source = ConstantSource(f"number_{number}")
+        if self._symbolic.words[number].is_float:
+            real = float_of(value)
+            symbol = self.environment.create_unspecified_symbol(real, source, DimDynamic.DYNAMIC)
+            self._reals[symbol] = number
+            return self.environment.create_symfloatnode(symbol, hint=real, source=source)
+        symbol = self.environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
         self._names[symbol] = self._own_symbol(number)
         self._meaning[number] = self.environment.create_symintnode(
             symbol, hint=value, source=source
         )
+        if dim is not None:
+            self._shared[dim.name] = self._meaning[number]
         return self._meaning[number]
 
-    def arguments(self) -> list[int]:
-        """The indices of the int arguments that are symbols."""
-        return [index for kind, index, _ in self._by_place if kind == _ARGUMENT]
-
     def fake(self, index: int) -> torch.Tensor:
-        """What stands for argument tensor ``index``, under the current FakeTensorMode.
+        """What stands for tensor ``index``, under the current FakeTensorMode.
 
         Raises:
             UnsupportedError: where the tensor is more than its geometry: a parameter, or memory
@@ -125,7 +129,9 @@ class Symbols:
         """
         tensor = self._tensors[index]
         self._check(index, tensor)
-        sizes = [self._word(_SIZE, index, axis, size) for axis, size in enumerate(tensor.shape)]
+        sizes = [
+            self._word(SoftKind.SIZE, index, axis, size) for axis, size in enumerate(tensor.shape)
+        ]
         strides = self._strides(index, tensor, sizes)
         offset = int(tensor.storage_offset())
         fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
@@ -139,25 +145,30 @@ class Symbols:
 
     def _check(self, index: int, tensor: torch.Tensor) -> None:
         if type(tensor) is not torch.Tensor:
-            raise UnsupportedError(f"an argument of type {type(tensor).__name__} varies in size")
+            raise UnsupportedError(f"a tensor of type {type(tensor).__name__} varies in size")
         if tensor.numel() == 0:
-            raise UnsupportedError("an argument without elements varies in size")
+            raise UnsupportedError("a tensor without elements varies in size")
         memory = tensor.untyped_storage().data_ptr()
         for other, candidate in enumerate(self._tensors):
             if other != index and candidate.untyped_storage().data_ptr() == memory:
-                raise UnsupportedError("an argument that varies in size shares memory with another")
+                raise UnsupportedError("a tensor that varies in size shares memory with another")
 
-    def _values(self, kind: int, index: int, axis: int) -> tuple[int, ...]:
+    def _values(self, kind: SoftKind, index: int, axis: int) -> tuple[int, ...]:
         """What a word is in this call and in the earlier ones."""
-        position = self._starts[kind, index, axis]
+        position = self._positions[kind, index, axis]
         return tuple(each[position] for each in (self._symbolic.values, *self._symbolic.others))
 
-    def _word(self, kind: int, index: int, axis: int, value: int) -> Any:
+    def _word(self, kind: SoftKind, index: int, axis: int, value: int) -> Any:
         """A size or stride: a number, or a SymInt where it is symbolic."""
         number = self._by_place.get((kind, index, axis))
         if number is None:
             return value
-        values = self._values(kind, index, axis)
+        values: Any = self._values(kind, index, axis)
+        if self._symbolic.dims:
+            # A hint says what is equal, and no coincidence.
+            position = self.positions[number]
+            dim = self._symbolic.dims.get(position)
+            values = position if dim is None else dim.name
         if values not in self._shared:
             source = ConstantSource(f"word_{number}")
             symbol = self.environment.create_symbol(value, source, DimDynamic.DYNAMIC)
@@ -171,20 +182,25 @@ class Symbols:
     def _strides(self, index: int, tensor: torch.Tensor, sizes: list[Any]) -> list[Any]:
         """The strides; a symbolic one that has always been the extent of an inner axis is that."""
         strides: dict[int, Any] = {}
+        unused: dict[int, Any] = {}
         for axis in sorted(range(tensor.dim()), key=lambda each: (tensor.stride(each), -each)):
-            number = self._by_place.get((_STRIDE, index, axis))
+            number = self._by_place.get((SoftKind.STRIDE, index, axis))
             if number is None:
                 strides[axis] = tensor.stride(axis)
                 continue
-            mine = self._values(_STRIDE, index, axis)
+            if self.positions[number] in self._symbolic.free:
+                unused[axis] = self._number(number)
+                continue
+            mine = self._values(SoftKind.STRIDE, index, axis)
             for inner in strides:
-                inner_sizes = self._values(_SIZE, index, inner)
-                inner_strides = self._values(_STRIDE, index, inner)
+                inner_sizes = self._values(SoftKind.SIZE, index, inner)
+                inner_strides = self._values(SoftKind.STRIDE, index, inner)
                 if mine == tuple(map(operator.mul, inner_sizes, inner_strides)):
                     strides[axis] = self._meaning[number] = sizes[inner] * strides[inner]
                     break
             else:
-                strides[axis] = self._word(_STRIDE, index, axis, mine[0])
+                strides[axis] = self._word(SoftKind.STRIDE, index, axis, mine[0])
+        strides |= unused
         return [strides[axis] for axis in range(tensor.dim())]
 
     def expression(self, value: Any) -> Size:
@@ -196,35 +212,100 @@ class Symbols:
         if isinstance(value, torch.SymInt):
             expression = self._rename(self.environment.replace(value.node.expr))
             self._divisors |= expressions.divisors(expression)
+            if magnitudes.needs_check(expression):
+                self._limit(expression)
             return known(expression)
         return int(value)
 
-    def symbol(self, value: Any) -> int | None:
-        """The symbol that a SymInt is equal to, if it is one by itself."""
+    def number(self, value: Any) -> Size:
+        """A number in the call's result or effects; it may be larger than any size in memory."""
         expression = self.expression(value)
-        for number, meaning in self._meaning.items():
-            if self.expression(meaning) == expression:
-                return number
-        return None
+        if not isinstance(expression, int) and not expression.is_Atom:
+            self._limit(expression)
+        return expression
+
+    def _exact(self, value: Any) -> Size:
+        """A number that becomes a float: it has to be one exactly."""
+        expression = self.expression(value)
+        if not isinstance(expression, int):
+            self._limit(expression, magnitudes.EXACT)
+        return expression
+
+    def _limit(self, expression: sympy.Basic, limit: float = magnitudes.LIMIT) -> None:
+        self._limited[expression] = min(limit, self._limited.get(expression, limit))
 
     def _own_symbol(self, number: int) -> sympy.Symbol:
-        """The program's symbol for a word: of at least 2, but for an int argument that is less."""
-        value = self._symbolic.values[self.positions[number]]
-        return size_symbol(number) if value >= 2 else number_symbol(number)
+        """The program's symbol for a word: a size or stride, which is at least 2, or any number."""
+        word = self._symbolic.words[number]
+        sized = word.kind in (SoftKind.SIZE, SoftKind.STRIDE) and not self._is_unused(word)
+        return size_symbol(number) if sized else number_symbol(number)
+
+    def _is_unused(self, word: SoftWord) -> bool:
+        """Whether a word is the stride of an axis of size 1, and a symbol of its own."""
+        return word.position in self._symbolic.free
+
+    @property
+    def sizes_are_fixed(self) -> bool:
+        """Whether all that is open are addresses and strides of axes of size 1."""
+        return all(
+            word.kind is SoftKind.ALIGNMENT or self._is_unused(word)
+            for word in self._symbolic.words
+        )
+
+    def check_unused_strides(self, graph: torch.fx.Graph) -> None:
+        """Gives up strides of axes of size 1 that something the call computes may show.
+
+        Raises:
+            NeedsValueError: for all of them.
+        """
+        words = enumerate(self._symbolic.words)
+        unused = [number for number, word in words if self._is_unused(word)]
+        symbols = [self._meaning[number].node._expr for number in unused]
+        if unused and geometry_depends(graph, symbols):
+            raise NeedsValueError(self.positions[number] for number in unused)
+
+    def need(self, used: Iterable[sympy.Symbol]) -> None:
+        """Gives up the symbols that are used, where there are any.
+
+        Raises:
+            NeedsValueError: for these.
+        """
+        positions = {self.positions[expressions.symbol_index(symbol)] for symbol in used}
+        if positions:
+            raise NeedsValueError(positions)
 
     def _rename(self, expression: sympy.Basic) -> Any:
         unknown = expression.free_symbols - self._names.keys()
+        floats = unknown & self._reals.keys()
+        if floats:
+            raise NeedsValueError(self.positions[self._reals[each]] for each in floats)
         if unknown:
             raise UnsupportedError(f"the size {expression} is not known before the call")
         return expression.xreplace(self._names)
 
     def describe(self) -> list[str]:
         """What each symbol is, in words."""
-        names = ("size", "stride", "argument")
-        return [
-            f"argument {index}" if kind == _ARGUMENT else f"{names[kind]} {axis} of tensor {index}"
-            for _, kind, index, axis in self._symbolic.words
-        ]
+        return [str(word) for word in self._symbolic.words]
+
+    def check_floats(self) -> None:
+        """Refuses floats whose values the trace used.
+
+        Raises:
+            NeedsValueError: for the floats concerned, or for all where that is not known.
+        """
+        used = {
+            self._reals[symbol]
+            for guard in self.environment.guards
+            for symbol in guard.expr.free_symbols & self._reals.keys()
+        }
+        if not used and self.reals.simplified():
+            used = {*self._reals.values()}
+        if used:
+            raise NeedsValueError(self.positions[number] for number in used)
+
+    def limits(self) -> dict[sympy.Basic, float]:
+        """Expressions and how large they may get; call it after `guards`."""
+        return dict(self._limited)
 
     def places(self) -> dict[str, str]:
         """The user's lines that assumed conditions, as ``file.py:line`` by the condition's text."""
@@ -241,11 +322,14 @@ class Symbols:
         In an order in which they can be checked; call it when all expressions have been asked for.
 
         Raises:
-            UnsupportedError: where that leaves no choice: every symbol has to be what it is.
+            NeedsValueError: for symbols that have to be what they are.
         """
         found: list[sympy.Basic] = []
-        pinned = 0
-        for number in range(len(self.positions)):
+        assumed = [self._rename(guard.expr) for guard in self.environment.guards]
+        pinned = []
+        for number, word in enumerate(self._symbolic.words):
+            if word.is_float:
+                continue
             mine = self._own_symbol(number)
             if number not in self._meaning:
                 raise UnsupportedError("a symbolic word has no place in the trace")
@@ -254,10 +338,20 @@ class Symbols:
                 found.append(sympy.Eq(mine, original, evaluate=False))
             elif mine.is_positive:
                 found.append(sympy.Ge(mine, 2, evaluate=False))
-            pinned += isinstance(self.expression(self._meaning[number]), int)
-        if pinned == len(self._symbolic.words):
-            raise UnsupportedError("the call's Python code depends on the value of each size")
-        assumed = [self._rename(guard.expr) for guard in self.environment.guards]
+            dim = self._symbolic.dims.get(word.position)
+            if dim is not None:
+                found.append(sympy.Ge(mine, dim.min, evaluate=False))
+                if dim.max is not None:
+                    found.append(sympy.Le(mine, dim.max, evaluate=False))
+            if isinstance(self.expression(self._meaning[number]), int):
+                pinned.append(word.position)
+        if pinned:
+            raise NeedsValueError(pinned)
+        for condition in assumed:
+            compared = condition.atoms(sympy.core.relational.Relational)
+            sides = [side for each in compared for side in each.args]
+            for side in filter(magnitudes.needs_check, sides):
+                self._limit(side)
         divisors = self._divisors.union(*map(expressions.divisors, assumed))
         # Divisors come first, the simplest ones before those that they are part of.
         ordered = sorted(divisors, key=lambda each: (sympy.count_ops(each), str(each)))

@@ -18,6 +18,8 @@ from trident.capture.objects import attributes_of, slot_names
 from trident.capture.shadow import Shadow
 from trident.capture.symbols import Symbols
 from trident.errors import UnsupportedError
+from trident.ir import expressions
+from trident.ir.expressions import Real, Size
 
 
 class Kind(enum.IntEnum):
@@ -31,7 +33,8 @@ class Kind(enum.IntEnum):
     LIST = 5
     DICT = 6
     OBJECT = 7
-    SYMBOL = 8
+    INTEGER = 8
+    DOUBLE = 9
 
 
 Node = tuple[int, Any, tuple[Any, ...], tuple[Any, ...]]
@@ -65,17 +68,19 @@ class TemplateBuilder:
 
     Args:
         shadow: of the call.
-        symbols: of a symbolic capture; a number that is one of them is filled in at each call.
+        symbols: of a symbolic capture; numbers computed from them are filled in at each call.
 
     Attributes:
         nodes: the template so far.
         outputs: tensors that the host program has to return, in order.
+        numbers: numbers that the host program has to compute, in order.
     """
 
     def __init__(self, shadow: Shadow, symbols: Symbols | None = None) -> None:
         self.nodes: list[Node] = []
         self._symbols = symbols
         self.outputs: list[torch.Tensor] = []
+        self.numbers: list[Size | Real] = []
         self._shadow = shadow
         self._known: dict[int, int] = {}
         self._open: set[int] = set()
@@ -132,14 +137,17 @@ class TemplateBuilder:
         return self._describe_container(value, path)
 
     def _describe_number(self, value: Any, path: str) -> Node:
-        """A SymInt: a number after all, or one of the symbols."""
+        """A SymInt: a number after all, or an expression over the symbols."""
         if self._symbols is not None and isinstance(value, torch.SymInt):
-            known = self._symbols.expression(value)
-            if isinstance(known, int):
-                return (Kind.CONSTANT, known, (), ())
-            number = self._symbols.symbol(value)
-            if number is not None:
-                return (Kind.SYMBOL, number, (), ())
+            number = self._symbols.number(value)
+            if isinstance(number, int):
+                return (Kind.CONSTANT, number, (), ())
+            expressions.text(number)  # refuses what cannot be computed
+            self.numbers.append(number)
+            return (Kind.INTEGER, len(self.numbers) - 1, (), ())
+        if self._symbols is not None and isinstance(value, torch.SymFloat):
+            self.numbers.append(self._symbols.reals.real_of(value))
+            return (Kind.DOUBLE, len(self.numbers) - 1, (), ())
         raise UnsupportedError(f"{path} is a number computed from sizes that vary")
 
     def _describe_container(self, value: Any, path: str) -> Node:
@@ -151,9 +159,7 @@ class TemplateBuilder:
                 raise UnsupportedError(
                     f"{path} is a {cls.__name__}, which cannot be built natively"
                 )
-            if cls is torch.Size:
-                if not all(type(size) is int for size in value):
-                    raise UnsupportedError(f"{path} is a shape that varies")
+            if cls is torch.Size and all(type(size) is int for size in value):
                 return (Kind.CONSTANT, value, (), ())
             children = tuple(self.add(item, f"{path}[{i}]") for i, item in enumerate(value))
         elif isinstance(value, list):

@@ -12,12 +12,17 @@ from typing import Any
 import torch
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    make_fx,
+)
 from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
 from trident.capture import registrations
-from trident.capture.disguise import check_type_tests, symbolic_ints_pass_for_ints
+from trident.capture.closed_lists import refuse_reads
+from trident.capture.disguise import check_type_tests, symbolic_numbers_pass_for_numbers
 from trident.capture.gradients import GradientWatch
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
@@ -25,10 +30,12 @@ from trident.capture.objects import user_attributes
 from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
 from trident.capture.process_state import ProcessState
+from trident.capture.reals import FloatNeededError
 from trident.capture.result import Capture, Input
 from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
-from trident.capture.symbols import SymbolicWords, Symbols
+from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
+from trident.capture.symbols import Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import NotReadyError, TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
@@ -121,16 +128,17 @@ class TracedCall:
         self._kwargs = kwargs
         self._tensors: list[torch.Tensor] = facts.tensors
         self._containers: list[Any] = facts.containers
+        self._closed: list[int] = facts.closed_lists
         self._num_arguments: int = facts.num_argument_tensors
         self._launches: list[LaunchRequest] = []
         self._operators = InlineOperators(opaque)
-        self._numbers: list[int] = []  # positions of the int arguments that are symbols
+        self._numbers: list[SoftWord] = []  # numbers in arguments and state that are symbols
         self._symbols = None if symbolic is None else Symbols(facts, symbolic)
         self._mode = FakeTensorMode(
             allow_non_fake_inputs=True,
             shape_env=None if self._symbols is None else self._symbols.environment,
         )
-        self._addresses: dict[int, int] = {}  # id of a fake's storage -> address modulo 16
+        self._addresses: dict[int, Any] = {}  # id of a fake's storage -> address modulo 16
 
     def capture(self) -> Capture:
         """Traces the call in the caller's grad mode.
@@ -145,16 +153,16 @@ class TracedCall:
         registered = registrations.changes()
         with _grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
-            for tensor, fake in zip(self._tensors, fakes, strict=True):
-                self._note_address(tensor, fake)
-            numbers = self._number_arguments()
+            for index, (tensor, fake) in enumerate(zip(self._tensors, fakes, strict=True)):
+                self._note_address(index, tensor, fake)
+            numbers = self._symbolic_numbers()
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
             )
             process = ProcessState()
             try:
                 with self._disguise() as refused, _no_garbage_collection():
-                    outcome = _C.record(lambda: traced(*fakes, *numbers.values()), rules)
+                    outcome = _C.record(lambda: traced(*fakes, *numbers), rules)
             finally:
                 observer.restore()
                 changed = process.restore()
@@ -167,6 +175,8 @@ class TracedCall:
             raise changed
         if refused:
             raise refused[0]
+        if isinstance(error, FloatNeededError) and self._symbols is not None:
+            self._symbols.check_floats()
         if error is not None:
             raise error
         if registered != registrations.changes():
@@ -174,8 +184,11 @@ class TracedCall:
         assert graph_module is not None  # the other outcome
         if self._symbols is not None:
             check_type_tests(executed)
+            self._symbols.check_floats()
         graph = graph_module.graph
         _forget_source(graph_module)
+        if self._symbols is not None:
+            self._symbols.check_unused_strides(graph)
         constants = self._constants(graph_module)
         inputs = self._inputs(graph)
         reads = self._reads(executed)
@@ -197,6 +210,7 @@ class TracedCall:
             reads=reads,
             recorded=recorded,
             codes=self._observer.codes,
+            numbers=self._template.numbers,
             symbols=self._symbols,
             python_operators=dict.fromkeys(self._operators.called, ""),
         )
@@ -207,18 +221,15 @@ class TracedCall:
         return self._operators.failed
 
     def _fake(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
-        if self._symbols is not None and index < self._num_arguments:
-            if self._symbols.is_symbolic(index):
-                return self._symbols.fake(index)
+        if self._symbols is not None and self._symbols.is_symbolic(index):
+            return self._symbols.fake(index)
         return self._mode.from_tensor(tensor, static_shapes=True)
 
-    def _number_arguments(self) -> dict[int, Any]:
-        """A SymInt for each int argument that is a symbol, by its position in the call."""
-        if self._symbols is None:
-            return {}
-        given = [*self._args, *self._kwargs.values()]
-        self._numbers = self._symbols.arguments()
-        return {index: self._symbols.argument(index, given[index]) for index in self._numbers}
+    def _symbolic_numbers(self) -> list[Any]:
+        """What stands for each number that is a symbol, in the order of `self._numbers`."""
+        found = [] if self._symbols is None else self._symbols.numbers()
+        self._numbers = [word for word, _ in found]
+        return [value for _, value in found]
 
     def _disguise(self) -> contextlib.AbstractContextManager[list[Exception]]:
         return contextlib.nullcontext([]) if self._symbols is None else _symbolic_trace()
@@ -226,12 +237,15 @@ class TracedCall:
     def _run(self, *values: Any) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
         fakes = list(values[: len(self._tensors)])
-        shadow = Shadow(self._tensors, fakes, self._containers)
+        numbers = dict(zip(self._numbers, values[len(self._tensors) :], strict=True))
+        items = {word: value for word, value in numbers.items() if word.kind not in OF_ARGUMENTS}
+        shadow = Shadow(self._tensors, fakes, self._containers, items, self._closed)
         self._observer.shadow = shadow
         function = shadow.clone(self._function)
         given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
-        for index, number in zip(self._numbers, values[len(self._tensors) :], strict=True):
-            given[index] = number
+        for word, number in numbers.items():
+            if word.kind in OF_ARGUMENTS:
+                given[word.index] = number
         args = tuple(given[: len(self._args)])
         kwargs = dict(zip(self._kwargs, given[len(self._args) :], strict=True))
         self._places = Places(
@@ -245,13 +259,14 @@ class TracedCall:
             torch.autograd.set_multithreading_enabled(False),  # only this thread is traced
             _unseen_trace(),
             refuse_hidden_access() as problems,
+            refuse_reads() as read_lists,
             route_launches(self._launch, self._is_aligned) as self._routed,
             set_wrap_triton_enabled(False),
             self._operators.active(),
         ):
             result = function(*args, **kwargs)
-        if problems:
-            raise problems[0]  # the user's code caught it
+        for refused in (*problems, *read_lists):
+            raise refused  # the user's code caught it
         template = TemplateBuilder(shadow, self._symbols)
         self._result_node = template.add(result, "the result")
         self._effects = []
@@ -303,6 +318,8 @@ class TracedCall:
             node: torch.fx.Node = create_node(*args, **kwargs)
             if node.op == "call_function":
                 node.meta["where"] = self._places.current()
+                if self._symbols is not None:
+                    self._symbols.reals.note(node)
             return node
 
         vars(graph)["create_node"] = create
@@ -310,7 +327,14 @@ class TracedCall:
     def _launch(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
     ) -> None:
-        request, tensors = record_launch(kernel, args, kwargs, grid, self._address_mod_16)
+        request, tensors = record_launch(
+            kernel,
+            args,
+            kwargs,
+            grid,
+            self._address_mod_16,
+            None if self._symbols is None else self._symbols.reals.real_of,
+        )
         for tensor in tensors:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError(
@@ -321,25 +345,28 @@ class TracedCall:
         self._launches.append(request)
         LAUNCH(tensors, len(self._launches) - 1)
 
-    def _note_address(self, tensor: torch.Tensor, fake: torch.Tensor) -> None:
-        if tensor.numel() == 0:
-            return
-        start = tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
-        self._addresses[fake.untyped_storage()._cdata] = start % 16
+    def _note_address(self, index: int, tensor: torch.Tensor, fake: torch.Tensor) -> None:
+        address: Any = tensor.data_ptr() % 16 if tensor.numel() else 0
+        if self._symbols is not None:
+            address = self._symbols.alignment(index, address)
+        start = address - int(tensor.storage_offset()) * tensor.element_size()
+        storage = fake.untyped_storage()._cdata
+        known = self._addresses.setdefault(storage, start)
+        if known is not start and any(isinstance(each, torch.SymInt) for each in (known, start)):
+            raise UnsupportedError("a tensor whose address varies shares memory with another")
 
-    def _address_mod_16(self, tensor: torch.Tensor) -> int:
-        """What is known of a (fake) tensor's address; storages made by operators are aligned."""
+    def _address_mod_16(self, tensor: torch.Tensor) -> int | torch.SymInt:
+        """What a (fake) tensor's address is modulo 16; storages made by operators are aligned."""
         if tensor.numel() == 0:
             return 0
         start = self._addresses.get(tensor.untyped_storage()._cdata, 0)
-        distance = (start + tensor.storage_offset() * tensor.element_size()) % 16
-        if isinstance(distance, torch.SymInt):
-            # Kernels are compiled for aligned or other addresses: that much is guarded.
-            return 0 if distance == 0 else 1
-        return int(distance)
+        # An address is no number that the program computes.
+        with disable_proxy_modes_tracing():
+            return start + tensor.storage_offset() * tensor.element_size()
 
     def _is_aligned(self, tensor: torch.Tensor) -> bool:
-        return bool(self._address_mod_16(tensor) % 16 == 0)
+        with disable_proxy_modes_tracing():
+            return bool(self._address_mod_16(tensor) % 16 == 0)
 
     def _constants(self, graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
         constants = {}
@@ -437,7 +464,7 @@ def _symbolic_trace() -> Iterator[list[Exception]]:
     level = _fake_tensor_log.level
     _fake_tensor_log.setLevel(logging.CRITICAL)
     try:
-        with symbolic_ints_pass_for_ints() as refused:
+        with symbolic_numbers_pass_for_numbers() as refused:
             yield refused
     finally:
         _fake_tensor_log.setLevel(level)

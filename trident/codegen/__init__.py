@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import sympy
 import torch
 
 from trident.codegen.boxed_calls import BoxedCalls
 from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
+from trident.codegen.symbols import SymbolTable, used_symbols
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
 from trident.ir import expressions, graph_mode, passes
@@ -37,7 +39,7 @@ class GeneratedProgram:
         num_inputs: the capture's inputs and, after them, its constants.
         constants: names in ``capture.constants`` of the inputs that follow the capture's own.
         calls_typed, calls_boxed: operator calls per run.
-        kernels: the kernel of each launch, in program order.
+        launch_order: the launch of the capture that each launch of the program is.
         arena_bytes: planned memory.
         written_inputs: inputs that an operator or a launch may write, by position.
         graph_obstacle: why the program cannot be captured into a CUDA graph, or None.
@@ -54,7 +56,7 @@ class GeneratedProgram:
     calls_typed: int
     calls_boxed: int
     num_launches: int
-    kernels: list[int]
+    launch_order: list[int]
     arena_bytes: int
     written_inputs: list[int]
     graph_obstacle: str | None
@@ -87,12 +89,12 @@ def generate(
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
         launches = Launches(scope, variants)
-        guards, words = [], []
-        if capture.symbols is not None:
-            guards, words = capture.symbols.guards(), capture.symbols.describe()
+        symbols = _symbol_table(capture)
         source = write_unit(
-            program, host, scope, typed, boxed, launches, guards, words, capture.python_operators
+            program, host, scope, typed, boxed, launches, symbols, capture.python_operators
         )
+        if capture.symbols is not None and capture.symbols.sizes_are_fixed:
+            capture.symbols.need(used_symbols(source))
     return GeneratedProgram(
         name=capture.name,
         source=source,
@@ -102,17 +104,31 @@ def generate(
         calls_typed=count_calls(host, typed=True),
         calls_boxed=count_calls(host, typed=False),
         num_launches=len(launches.records),
-        kernels=launches.kernels,
+        launch_order=launches.order,
         arena_bytes=program.arena_bytes,
         written_inputs=graph_mode.written_inputs(program),
         graph_obstacle=(
             "its sizes vary between calls"
-            if capture.symbols is not None
+            if symbols.descriptions
             else graph_mode.graph_obstacle(program)
         ),
         mlir=str(imported.module),
-        symbols=words,
-        guards=[expressions.condition(each) for each in guards],
+        symbols=list(symbols.descriptions),
+        guards=[expressions.condition(each) for each in symbols.guards],
+    )
+
+
+def _symbol_table(capture: Capture) -> SymbolTable:
+    """The symbols that the program takes: none where it names none, and sizes are fixed."""
+    if capture.symbols is None:
+        return SymbolTable()
+    guards = capture.symbols.guards()
+    if capture.symbols.sizes_are_fixed:
+        named = [*guards, *(each for each in capture.numbers if isinstance(each, sympy.Basic))]
+        capture.symbols.need({symbol for each in named for symbol in each.free_symbols})
+        return SymbolTable()
+    return SymbolTable(
+        capture.symbols.describe(), guards, capture.symbols.limits(), capture.numbers
     )
 
 

@@ -11,6 +11,7 @@ from trident.codegen.scope import Scope
 from trident.codegen.typed_calls import local_name, readable, tensor_array, varying_array
 from trident.errors import UnsupportedError
 from trident.ir import expressions
+from trident.ir.expressions import Real
 from trident.ir.schema import Kind, Parameter
 from trident.ir.steps import Call, InputRef, Operand, Slot
 
@@ -135,6 +136,10 @@ class BoxedCalls:
             return "none_value()"
         if isinstance(operand, (Slot, InputRef)):
             return f"tensor_value({self._scope.tensor(operand)})"
+        if isinstance(operand, Real):
+            if parameter.type.kind not in (Kind.FLOAT, Kind.SCALAR):
+                raise UnsupportedError(f"parameter {parameter.name} is given a float that varies")
+            return f"float_value({operand.text})"
         if isinstance(operand, sympy.Expr):
             written = expressions.text(operand)
             if parameter.type.kind is Kind.FLOAT:
@@ -164,7 +169,7 @@ class BoxedCalls:
             name = names.identifier(parameter.name)
             before.append(tensor_array(self._scope, name, operands))
             return f"tensors_value({name}, {length})"
-        if any(isinstance(each, sympy.Expr) for each in operands):
+        if any(isinstance(each, (sympy.Expr, Real)) for each in operands):
             name = local_name(parameter)
             before.append(varying_array(name, parameter, operands))
             return f"numbers_value(TRIDENT_VALUE_INT_LIST, {name}, {length})"

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from trident.codegen import names
 from trident.codegen.scope import Scope
-from trident.errors import TridentError
+from trident.codegen.symbols import symbols_in
+from trident.errors import TridentError, UnsupportedError
 from trident.ir import expressions
+from trident.ir.expressions import Real, Size
 from trident.ir.launch import LaunchVariant
 from trident.ir.steps import Launch, Slot
 
@@ -20,7 +22,11 @@ static inline uint64_t address(trident_tensor tensor, int64_t bytes) {
 
 
 class Launches:
-    """Writes launches and collects their records."""
+    """Writes launches and collects their records.
+
+    Attributes:
+        order: the launch of the capture that each launch of the program is.
+    """
 
     def __init__(self, scope: Scope, variants: Sequence[LaunchVariant]) -> None:
         self._scope = scope
@@ -29,7 +35,8 @@ class Launches:
         self.enumerators: list[str] = []
         self.records: list[str] = []
         self.tables: list[str] = []
-        self.kernels: list[int] = []
+        self.order: list[int] = []
+        self._choices: list[str] = []
 
     def statements(self, launch: Launch) -> list[str]:
         """Writes the addresses that change between calls, then launches."""
@@ -46,7 +53,7 @@ class Launches:
                 rows.append(f"    {{TRIDENT_PARAM_RUNTIME, 0}},{note}")
                 statements.append(
                     f"frame->launches[launch::{name}].values[{position}] = "
-                    f"static_cast<uint64_t>({expressions.text(varying)});"
+                    f"{_varying(parameter.type, varying)};"
                 )
                 continue
             if parameter.tensor is None:
@@ -70,7 +77,31 @@ class Launches:
                 )
         statements.append(f"TRIDENT_TRY(api->launch(frame, launch::{name}));")
         self._record(name, variant, rows)
+        self.order.append(launch.index)
+        self._add_choice(name, variant)
         return statements
+
+    def choices(self) -> str:
+        """The function that tells which facts hold of each launch, or nothing."""
+        if not self._choices:
+            return ""
+        body = "".join(f"{names.wrap(line, 2)}\n" for line in self._choices)
+        return (
+            "// Which variant of each kernel a call needs: one bit for each thing that Triton\n"
+            "// compiles it for and that varies.\n"
+            "static void choose(const int64_t* symbols, uint64_t* choices) {\n"
+            f"{symbols_in(body, 'symbols')}{body}}}\n"
+        )
+
+    def _add_choice(self, name: str, variant: LaunchVariant) -> None:
+        if not variant.facts:
+            return
+        self._choices.append(f"choices[launch::{name}] = 0;")
+        for bit, fact in enumerate(variant.facts):
+            self._choices.append(f"// {names.comment(fact.note)}")
+            self._choices.append(
+                f"choices[launch::{name}] |= static_cast<uint64_t>({fact.condition}) << {bit};"
+            )
 
     def _record(self, name: str, variant: LaunchVariant, rows: list[str]) -> None:
         table = "nullptr"
@@ -84,8 +115,20 @@ class Launches:
         if len(extents) != 3 or min(extents) < 0 or math.prod(extents) >= 2**63:
             raise TridentError(f"a grid of ({grid}) cannot be launched")
         self.enumerators.append(name)
-        self.kernels.append(variant.kernel)
-        self.records.append(f"{{{variant.kernel}, {len(rows)}, {table}, {{{grid}}}}}")
+        self.records.append(
+            f"{{{variant.kernel}, {len(rows)}, {table}, {{{grid}}}, {len(variant.facts)}}}"
+        )
+
+
+def _varying(type_: str, value: Size | Real) -> str:
+    """The bits of a parameter that varies."""
+    if not isinstance(value, Real):
+        return f"static_cast<uint64_t>({expressions.text(value)})"
+    if type_ == "fp64":
+        return f"double_bits({value.text})"
+    if type_ not in ("fp32", "f32"):
+        raise UnsupportedError(f"a kernel's parameter of type {type_} is given a float that varies")
+    return f"float_bits(static_cast<float>({value.text}))"
 
 
 def _bits(value: int) -> str:

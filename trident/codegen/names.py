@@ -89,7 +89,7 @@ def integer(value: int) -> str:
 def floating(value: float) -> str:
     """A double literal that reads back as exactly ``value``."""
     if math.isnan(value):
-        return '__builtin_nan("")'
+        return '-__builtin_nan("")' if math.copysign(1.0, value) < 0 else '__builtin_nan("")'
     if math.isinf(value):
         return "__builtin_inf()" if value > 0 else "-__builtin_inf()"
     return repr(value)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Collection
 
 from trident.codegen import names
 from trident.codegen.boxed_calls import BoxedCalls
 from trident.codegen.launches import Launches
 from trident.codegen.scope import Scope
+from trident.codegen.symbols import symbols_in
 from trident.codegen.typed_calls import TypedCalls, integer_array
 from trident.ir import dtypes, expressions
 from trident.ir.program import Layout, Operation, Value
@@ -28,9 +28,6 @@ from trident.ir.steps import (
 
 # g++ takes more than linear time in the length of a function.
 _LONGEST_SECTION = 200
-
-_STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-_SYMBOL = re.compile(r"(?<![\w:.>])[ns]\d+\b(?!\s*\()")
 
 
 @dataclasses.dataclass
@@ -213,14 +210,6 @@ def _preamble(lines: list[str]) -> str:
         made += "  trident_tensor* out = frame->outputs;\n"
     made += symbols_in(text, "frame->symbols")
     return made if made or "frame" in text else "  (void)frame;\n"
-
-
-def symbols_in(text: str, array: str) -> str:
-    """Definitions of the symbols that statements use."""
-    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
-    code = _STRING.sub("", code)
-    used = sorted(set(_SYMBOL.findall(code)), key=lambda name: int(name[1:]))
-    return "".join(f"  const int64_t {name} = {array}[{name[1:]}];\n" for name in used)
 
 
 def _part(module: str) -> str:

@@ -11,7 +11,7 @@ from trident.codegen import names
 from trident.codegen.scope import Scope
 from trident.errors import UnsupportedError
 from trident.ir import expressions
-from trident.ir.expressions import Size
+from trident.ir.expressions import Real, Size
 from trident.ir.schema import Kind, Parameter, Schema
 from trident.ir.steps import Call, InputRef, Operand, Slot
 
@@ -117,7 +117,7 @@ class TypedCalls:
             return ["nullptr"]
         if isinstance(operand, (Slot, InputRef)):
             return [self._scope.tensor(operand)]
-        if isinstance(operand, sympy.Expr):
+        if isinstance(operand, (sympy.Expr, Real)):
             return [self._varying(parameter, operand, before)]
         if type_.kind is Kind.SCALAR:
             assert isinstance(operand, (bool, int, float))
@@ -135,18 +135,22 @@ class TypedCalls:
         whole = int(operand)
         return [f"&{constants.integer(whole)}" if type_.optional else names.integer(whole)]
 
-    def _varying(self, parameter: Parameter, operand: sympy.Expr, before: list[str]) -> str:
-        """An integer that varies; where the parameter takes an address, that of a local."""
+    def _varying(self, parameter: Parameter, operand: sympy.Expr | Real, before: list[str]) -> str:
+        """A number that varies; where the parameter takes an address, that of a local."""
         type_ = parameter.type
-        written = expressions.text(operand)
+        real = isinstance(operand, Real)
+        written = operand.text if isinstance(operand, Real) else expressions.text(operand)
         name = local_name(parameter)
         if type_.kind is Kind.SCALAR:
-            before.append(f"const trident_scalar {name} = {{TRIDENT_SCALAR_INT, {{{written}}}}};")
+            value = f"float_scalar({written})" if real else f"{{TRIDENT_SCALAR_INT, {{{written}}}}}"
+            before.append(f"const trident_scalar {name} = {value};")
             return f"&{name}" if type_.optional else name
-        if type_.kind is Kind.FLOAT:
+        if type_.kind is Kind.FLOAT and real:
+            pass
+        elif type_.kind is Kind.FLOAT:
             written = f"static_cast<double>({written})"
-        elif type_.kind is not Kind.INT:
-            raise UnsupportedError(f"parameter {parameter.name} is given an integer that varies")
+        elif type_.kind is not Kind.INT or real:
+            raise UnsupportedError(f"parameter {parameter.name} is given a number that varies")
         if type_.optional:
             kind = "double" if type_.kind is Kind.FLOAT else "int64_t"
             before.append(f"const {kind} {name} = {written};")
@@ -162,7 +166,7 @@ class TypedCalls:
             name = names.identifier(parameter.name)
             before.append(tensor_array(self._scope, name, operand))
             return [name, count]
-        if any(isinstance(each, sympy.Expr) for each in operand):
+        if any(isinstance(each, (sympy.Expr, Real)) for each in operand):
             before.append(varying_array(local_name(parameter), parameter, operand))
             return [local_name(parameter), count]
         if parameter.type.kind is Kind.FLOAT:
@@ -191,8 +195,8 @@ def local_name(parameter: Parameter) -> str:
 
 def varying_array(name: str, parameter: Parameter, operands: list[Operand]) -> str:
     """A local array of integers of which some vary."""
-    if parameter.type.kind is not Kind.INT:
-        raise UnsupportedError(f"parameter {parameter.name} is given integers that vary")
+    if parameter.type.kind is not Kind.INT or any(isinstance(each, Real) for each in operands):
+        raise UnsupportedError(f"parameter {parameter.name} is given numbers that vary")
     return integer_array(name, operands)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-import sympy
 import torch
 
 from trident.codegen import names
 from trident.codegen.boxed_calls import HELPERS, BoxedCalls
 from trident.codegen.constants import device_literal
 from trident.codegen.launches import ADDRESS_HELPER, Launches
-from trident.codegen.run_function import RunFunction, layout_literal, symbols_in
+from trident.codegen.run_function import RunFunction, layout_literal
 from trident.codegen.scope import Scope
+from trident.codegen.symbols import SymbolTable
 from trident.codegen.typed_calls import TypedCalls
 from trident.ir import expressions
 from trident.ir.program import Program
@@ -35,15 +35,12 @@ def write_unit(
     typed: TypedCalls,
     boxed: BoxedCalls,
     launches: Launches,
-    guards: Sequence[sympy.Basic] = (),
-    symbols: Sequence[str] = (),
+    symbols: SymbolTable,
     python_operators: Collection[str] = (),
 ) -> str:
     """The source text. It includes nothing but ``trident/abi.h``.
 
     Args:
-        guards: conditions on the symbols, all of which hold whenever `run` is called.
-        symbols: what each symbol is, in words.
         python_operators: ATen's operators whose results are checked, as other libraries' are.
     """
     run = RunFunction(scope, typed, boxed, launches, python_operators)
@@ -63,13 +60,13 @@ def write_unit(
         parts.append(HELPERS)
     if launches.records and any("address(" in line for line in run_text.splitlines()):
         parts.append(ADDRESS_HELPER)
-    guard_text = _guard(guards, symbols) if symbols else ""
+    symbol_text = symbols.guard() + launches.choices() + symbols.compute()
     parts += [
         helper
         for name, helper in expressions.HELPERS.items()
-        if re.search(rf"\b{name}\(", run_text + guard_text)
+        if re.search(rf"\b{name}\(", run_text + symbol_text)
     ]
-    if any("float_scalar(" in line for line in scope.constants.definitions):
+    if any("float_scalar(" in line for line in (*scope.constants.definitions, run_text)):
         parts.append(_FLOAT_SCALAR)
     parts += [
         _enumeration("input", scope.input_names),
@@ -84,13 +81,13 @@ def write_unit(
     if typed.imports:
         parts.append("\n".join(each.declaration() for each in typed.imports) + "\n")
     parts += launches.tables
-    parts += [guard_text, run_text]
+    parts += [symbols.guard(), launches.choices(), symbols.compute(), run_text]
     parts += [
         _table("trident_layout", "kPlanned", planned_rows),
         _table("trident_launch_record", "kLaunches", launches.records),
         _table("trident_import", "kImports", [each.entry() for each in typed.imports]),
         _table("char* const", "kBoxed", [names.string(each) for each in boxed.operators]),
-        _entry(program, host, launches, typed, boxed, len(symbols)),
+        _entry(program, host, launches, typed, boxed, symbols),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -98,21 +95,6 @@ def write_unit(
 def count_calls(host: HostProgram, typed: bool) -> int:
     """How many operator calls of one kind a run makes."""
     return sum(1 for step in host.steps if isinstance(step, Call) and step.typed is typed)
-
-
-def _guard(guards: Sequence[sympy.Basic], symbols: Sequence[str]) -> str:
-    """The function that tells whether the program serves these symbols."""
-    described = "".join(
-        f"// symbols[{i}]: {names.comment(text)}\n" for i, text in enumerate(symbols)
-    )
-    lines = [f"  if (!({expressions.condition(each)})) return 0;" for each in guards]
-    defined = symbols_in("\n".join(lines), "symbols")
-    unused = "" if defined else "  (void)symbols;\n"
-    return (
-        f"{described}static int32_t guard(const int64_t* symbols) {{\n{unused}{defined}"
-        + "".join(f"{line}\n" for line in lines)
-        + "  return 1;\n}\n"
-    )
 
 
 def _enumeration(namespace: str, enumerators: list[str]) -> str:
@@ -135,7 +117,7 @@ def _entry(
     launches: Launches,
     typed: TypedCalls,
     boxed: BoxedCalls,
-    num_symbols: int,
+    symbols: SymbolTable,
 ) -> str:
     def table(name: str, rows: object) -> str:
         return name if rows else "nullptr"
@@ -148,7 +130,7 @@ def _entry(
         (len(program.outputs), "num_outputs"),
         (len(host.planned), "num_planned"),
         (len(host.planned) + len(host.transient), "num_slots"),
-        (num_symbols, "num_symbols"),
+        (len(symbols.descriptions), "num_symbols"),
         (program.arena_bytes, "arena_bytes"),
         (table("kPlanned", host.planned), "planned"),
         (len(launches.records), "num_launches"),
@@ -159,7 +141,10 @@ def _entry(
         (table("kBoxed", boxed.operators), "boxed"),
         (count_calls(host, typed=True), "calls_typed"),
         (count_calls(host, typed=False), "calls_boxed"),
-        ("guard" if num_symbols else "nullptr", "guard"),
+        ("guard" if symbols.descriptions else "nullptr", "guard"),
+        ("choose" if launches.choices() else "nullptr", "choose"),
+        (len(symbols.numbers), "num_numbers"),
+        ("compute" if symbols.numbers else "nullptr", "compute"),
         ("run", "run"),
     ]
     rows = "".join(f"    {value},  // {field}\n" for value, field in fields)

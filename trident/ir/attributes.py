@@ -30,6 +30,7 @@ LINE = "trident.line"  # "file.py:12"
 VALUE = "trident.value"  # of a size that an operator takes: the expression
 
 SIZE_OPERATOR = "trident.size"  # a `torch.operator` that stands for an integer expression
+REAL_OPERATOR = "trident.real"  # the same of a float that is computed at run time
 
 
 class StorageNumbers:

@@ -7,6 +7,7 @@ is C++ and, but for the conditions of guards, Python too: ``s0 * 8 + floor_div(s
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -19,6 +20,14 @@ from trident.errors import UnsupportedError
 
 Size: TypeAlias = "int | sympy.Expr"
 """A size, a stride, an offset or an integer: known, or an expression over symbols."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Real:
+    """A float that is known only at run time: C++ over the program's floats, ``f0 * 0.5``."""
+
+    text: str
+
 
 _FUNCTIONS: dict[str, Callable[..., sympy.Expr]] = {
     "floor_div": torch_functions.FloorDiv,
@@ -60,6 +69,32 @@ static inline int64_t shift_right(int64_t number, int64_t by) { return number >>
     "bits_and": """\
 static inline int64_t bits_and(int64_t a, int64_t b) { return a & b; }
 """,
+    "magnitude": """\
+static inline double magnitude(int64_t number) {
+  return number < 0 ? -static_cast<double>(number) : static_cast<double>(number);
+}
+""",
+    "float_symbol": """\
+static inline double float_symbol(int64_t bits) {
+  double number;
+  __builtin_memcpy(&number, &bits, sizeof number);
+  return number;
+}
+""",
+    "float_bits": """\
+static inline uint64_t float_bits(float number) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+""",
+    "double_bits": """\
+static inline uint64_t double_bits(double number) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+""",
     "bits_or": """\
 static inline int64_t bits_or(int64_t a, int64_t b) { return a | b; }
 """,
@@ -88,6 +123,11 @@ def size_symbol(index: int) -> sympy.Symbol:
 def number_symbol(index: int) -> sympy.Symbol:
     """Symbol ``index`` of a program where it is an integer of any value."""
     return sympy.Symbol(f"n{index}", integer=True)
+
+
+def is_number_symbol(symbol: sympy.Symbol) -> bool:
+    """Whether a symbol of a program may be any integer."""
+    return not symbol.is_positive
 
 
 def symbol_index(symbol: sympy.Symbol) -> int:

@@ -10,6 +10,7 @@ import sympy
 from trident.errors import UnsupportedError
 from trident.ir import registry
 from trident.ir import schema as schemas
+from trident.ir.expressions import Real
 from trident.ir.program import Argument, Operation, Program, Value
 from trident.ir.registry import TypedOperators
 from trident.ir.schema import Kind, Schema
@@ -127,7 +128,7 @@ def functional_form(operation: Operation) -> Call:
             zip(schema.parameters, operation.arguments, strict=True)
         )
         if parameter.type.kind is Kind.TENSOR
-        and isinstance(argument, (bool, int, float, sympy.Expr))
+        and isinstance(argument, (bool, int, float, sympy.Expr, Real))
     )
     if not numbers:
         return Call(schema, list(operation.arguments))

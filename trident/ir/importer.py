@@ -25,7 +25,7 @@ from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImp
 from trident.errors import TridentError, UnsupportedError
 from trident.ir import attributes, dtypes, graph_values, registry
 from trident.ir import schema as schemas
-from trident.ir.expressions import Size
+from trident.ir.expressions import Real, Size
 from trident.ir.launch_op import LAUNCH, LAUNCH_NAME
 from trident.ir.literals import LiteralImporter
 from trident.ir.schema import Kind, Parameter, Schema
@@ -58,7 +58,7 @@ def import_capture(capture: Capture) -> Imported:
     """
     context = ir.Context()
     torch_dialect.register_dialect(context)
-    importer = _CaptureImporter(context, capture.size)
+    importer = _CaptureImporter(context, capture.size, capture.real)
     constants = importer.import_inputs_and_graph(
         capture.graph, [each.name for each in capture.inputs], capture.constants
     )
@@ -108,10 +108,16 @@ class _TensorTypes(ContextCache):
 class _CaptureImporter(FxImporter):
     """One module with one function."""
 
-    def __init__(self, context: ir.Context, size: Callable[[Any], Size]) -> None:
+    def __init__(
+        self,
+        context: ir.Context,
+        size: Callable[[Any], Size],
+        real: Callable[[torch.fx.Node], Real],
+    ) -> None:
         super().__init__(context=context, graph_node_importer_cls=_NodeImporter)
         self._cc = _TensorTypes(context, size)
         self._size = size
+        self._real = real
 
     def import_inputs_and_graph(
         self, graph: torch.fx.Graph, names: Sequence[str], constants: dict[str, torch.Tensor]
@@ -157,6 +163,7 @@ class _CaptureImporter(FxImporter):
         node_importer = _NodeImporter(self, self._c, self._cc, block)
         node_importer.storages = storages
         node_importer.size = self._size
+        node_importer.real = self._real
         for node, value in zip(inputs, list(block.arguments)[: len(inputs)], strict=True):
             node_importer.bind_node_value(node, value)
         for nodes, value in zip(used.values(), list(block.arguments)[len(inputs) :], strict=True):
@@ -172,6 +179,7 @@ class _NodeImporter(GraphNodeImporter):
 
     storages: attributes.StorageNumbers
     size: Callable[[Any], Size]
+    real: Callable[[torch.fx.Node], Real]
 
     def import_nodes(
         self,
@@ -306,10 +314,10 @@ class _NodeImporter(GraphNodeImporter):
             if isinstance(value, torch.Tensor):
                 return self.resolve_node_value(argument)
             if parameter.type.is_list:
-                element = self._number(value, parameter.type.kind, loc)
+                element = self._number(argument, parameter.type.kind, loc)
                 elements = [element] * (parameter.length or 1)
                 return self._literals.make_list(elements, parameter.type, loc)
-            return self._number(value, parameter.type.kind, loc)
+            return self._number(argument, parameter.type.kind, loc)
         if parameter.type.is_list and isinstance(argument, (list, tuple)):
             elements = [self._element(each, parameter.type.kind, loc) for each in argument]
             return self._literals.make_list(elements, parameter.type, loc)
@@ -324,11 +332,14 @@ class _NodeImporter(GraphNodeImporter):
         if not isinstance(argument, torch.fx.Node):
             return self._literals.scalar(argument, kind, loc)
         if graph_values.is_number(argument):
-            return self._number(argument.meta["val"], kind, loc)
+            return self._number(argument, kind, loc)
         return self.resolve_node_value(argument)
 
-    def _number(self, value: Any, kind: Kind, loc: ir.Location) -> ir.Value:
+    def _number(self, node: torch.fx.Node, kind: Kind, loc: ir.Location) -> ir.Value:
         """A number that a node computes: known, or an expression over the program's symbols."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymFloat):
+            return self._literals.real(self.real(node), loc)
         if isinstance(value, torch.SymInt):
             size = self.size(value)
             if not isinstance(size, int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trident.ir.expressions import Size
+from trident.ir.expressions import Real, Size
 
 
 class LaunchParameter(Protocol):
@@ -16,7 +16,7 @@ class LaunchParameter(Protocol):
         type: Triton's type, ``*fp32`` or ``i32``.
         tensor: for a pointer, the position in the launch operator's list of tensors, else None.
         bits: of any other parameter, the value, little-endian in an unsigned 64-bit integer.
-        value: of an integer that varies between calls, an expression; else None.
+        value: of a number that varies between calls, an expression; else None.
     """
 
     @property
@@ -28,16 +28,32 @@ class LaunchParameter(Protocol):
     @property
     def bits(self) -> int: ...
     @property
-    def value(self) -> Size | None: ...
+    def value(self) -> Size | Real | None: ...
+
+
+class LaunchCondition(Protocol):
+    """Something that Triton compiles a kernel for and that varies between calls.
+
+    Attributes:
+        condition: over the program's symbols, as C++.
+        note: the same in words.
+    """
+
+    @property
+    def condition(self) -> str: ...
+    @property
+    def note(self) -> str: ...
 
 
 class LaunchVariant(Protocol):
-    """A launch with its kernel variant chosen.
+    """A launch with its kernel variant chosen, or with the facts that choose it at each call.
 
     Attributes:
-        kernel: index into the kernels that the program is loaded with.
-        params: in the order of the compiled kernel's parameters.
+        kernel: index into the kernels that the program is loaded with; 0 where there are facts.
+        params: in the order of the compiled kernel's parameters; of all variants where there are
+            facts.
         grid: three extents, numbers or expressions; a product of 0 launches nothing.
+        facts: the conditions that choose the variant, at most 64.
     """
 
     @property
@@ -46,3 +62,5 @@ class LaunchVariant(Protocol):
     def params(self) -> Sequence[LaunchParameter]: ...
     @property
     def grid(self) -> tuple[Size, ...]: ...
+    @property
+    def facts(self) -> Sequence[LaunchCondition]: ...

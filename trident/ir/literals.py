@@ -10,6 +10,7 @@ from torch_mlir import ir
 
 from trident.errors import UnsupportedError
 from trident.ir import attributes, dtypes, expressions
+from trident.ir.expressions import Real
 from trident.ir.schema import Kind, Type
 
 _LIST_ELEMENTS = {
@@ -70,12 +71,19 @@ class LiteralImporter:
 
     def size(self, value: sympy.Expr, loc: ir.Location) -> ir.Value:
         """An integer that is an expression over the program's symbols."""
+        return self._computed("int", attributes.SIZE_OPERATOR, expressions.text(value), loc)
+
+    def real(self, value: Real, loc: ir.Location) -> ir.Value:
+        """A float that is computed from the program's symbols."""
+        return self._computed("float", attributes.REAL_OPERATOR, value.text, loc)
+
+    def _computed(self, type_: str, name: str, spelling: str, loc: ir.Location) -> ir.Value:
         return ir.Operation.create(
             "torch.operator",
-            results=[self._types["int"]],
+            results=[self._types[type_]],
             attributes={
-                "name": ir.StringAttr.get(attributes.SIZE_OPERATOR),
-                attributes.VALUE: ir.StringAttr.get(expressions.text(value)),
+                "name": ir.StringAttr.get(name),
+                attributes.VALUE: ir.StringAttr.get(spelling),
             },
             loc=loc,
         ).result

@@ -101,7 +101,7 @@ class Value:
         return self.device == "cpu"
 
 
-Literal: TypeAlias = None | bool | int | float | str | torch.device | sympy.Expr
+Literal: TypeAlias = None | bool | int | float | str | torch.device | sympy.Expr | expressions.Real
 Argument: TypeAlias = Value | Literal | list["Argument"]
 
 
@@ -268,7 +268,10 @@ class _Reader:
             self._known[operation.results[0]] = [self._known[each] for each in operation.operands]
         elif attributes.VALUE in operation.attributes:
             spelling = ir.StringAttr(operation.attributes[attributes.VALUE]).value
-            self._known[operation.results[0]] = expressions.parse(spelling)
+            real = ir.StringAttr(operation.attributes["name"]).value == attributes.REAL_OPERATOR
+            self._known[operation.results[0]] = (
+                expressions.Real(spelling) if real else expressions.parse(spelling)
+            )
         elif kind == "torch.prim.ListUnpack":
             owner = self._lists[operation.operands[0]]
             names = self.operations[-1]

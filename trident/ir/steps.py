@@ -8,7 +8,7 @@ from typing import TypeAlias
 import sympy
 import torch
 
-from trident.ir.expressions import Size
+from trident.ir.expressions import Real, Size
 from trident.ir.program import Layout, Operation
 from trident.ir.schema import Schema
 
@@ -50,7 +50,17 @@ class OutputRef:
 
 Place: TypeAlias = Slot | InputRef
 Operand: TypeAlias = (
-    Slot | InputRef | None | bool | int | float | str | torch.device | sympy.Expr | list["Operand"]
+    Slot
+    | InputRef
+    | None
+    | bool
+    | int
+    | float
+    | str
+    | torch.device
+    | sympy.Expr
+    | Real
+    | list["Operand"]
 )
 
 

@@ -8,10 +8,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import triton
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from triton.backends.compiler import BaseBackend
 from triton.runtime.jit import JITFunction, TensorWrapper, create_function_from_signature
 
@@ -25,6 +26,10 @@ from trident.kernels.functions import (
     is_interpreted,
 )
 from trident.kernels.target import backend_for, current_target
+
+AddressMod16: TypeAlias = "Callable[[torch.Tensor], int | torch.SymInt]"
+
+RealOf: TypeAlias = "Callable[[torch.SymFloat], Any]"
 
 # The launcher passes extents to the driver as C ints.
 _MAX_EXTENT = 2**31 - 1
@@ -43,11 +48,13 @@ class TensorArg:
         index: position in the launch's flat list of tensors.
         dtype: what the kernel sees; differs from the tensor's own under `triton.reinterpret`.
         address_mod_16: address of the first element modulo 16, in bytes.
+        address: where the address varies between calls, a SymInt equal to it modulo 16; else None.
     """
 
     index: int
     dtype: Any
     address_mod_16: int
+    address: int | torch.SymInt | None = None
 
     def data_ptr(self) -> int:
         """An address of the recorded alignment: all that Triton asks of a tensor's address."""
@@ -59,13 +66,25 @@ class SymbolicInt:
     """An integer argument of a launch that varies between calls.
 
     Attributes:
-        hint: its value in the call being captured, which stands for all values that Triton compiles
-            the same kernel for; the trace has guarded that.
+        hint: its value in the call being captured.
         value: a SymInt of the trace.
     """
 
     hint: int
-    value: torch.SymInt
+    value: int | torch.SymInt
+
+
+@dataclasses.dataclass(frozen=True)
+class SymbolicFloat:
+    """A float argument of a launch that varies between calls.
+
+    Attributes:
+        hint: its value in the call being captured.
+        value: what stands for it at run time, as `record_launch` was told.
+    """
+
+    hint: float
+    value: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +94,8 @@ class LaunchRequest:
     Attributes:
         kernel: the `JITFunction` or `InterpretedFunction`.
         arguments: bound values in parameter order, defaults applied; each tensor is a `TensorArg`,
-            each host descriptor a `DescriptorArg` and each SymInt a `SymbolicInt`, in nested tuples
-            too. The value of a `*args` parameter
-            is a tuple.
+            each host descriptor a `DescriptorArg`, each SymInt a `SymbolicInt` and each SymFloat a
+            `SymbolicFloat`, in nested tuples too. The value of a `*args` parameter is a tuple.
         options: the keywords that are launch options: num_warps, num_stages, num_ctas, maxnreg, ...
         grid: three extents, each >= 0 and an int or a SymInt; a product of 0 means that nothing
             runs.
@@ -139,8 +157,11 @@ def launched_from(place: str) -> Iterator[None]:
 class _Recorder:
     """Replaces tensors by `TensorArg`s and keeps them in order."""
 
-    def __init__(self, label: str, where: str, address_mod_16: Callable[[torch.Tensor], int]):
+    def __init__(
+        self, label: str, where: str, address_mod_16: AddressMod16, real: RealOf | None
+    ) -> None:
         self.tensors: list[torch.Tensor] = []
+        self._real = real
         self._label = label
         self._where = where
         self._address_mod_16 = address_mod_16
@@ -148,15 +169,19 @@ class _Recorder:
     def unsupported(self, reason: str) -> UnsupportedError:
         return UnsupportedError(f"launch of {self._label}: {reason}", self._where)
 
-    def replace(self, name: str, value: Any, parameter: Any) -> Any:
+    def replace(self, name: str, value: Any) -> Any:
         if isinstance(value, torch.SymInt):
-            return _symbolic(value, parameter)
+            return SymbolicInt(_hint(value), value)
+        if isinstance(value, torch.SymFloat):
+            if self._real is None:
+                raise self.unsupported(f"argument {name} is a symbolic number")
+            return SymbolicFloat(float(value.node.hint), self._real(value))  # type: ignore[arg-type]
         if isinstance(value, torch.Tensor):
             return self._tensor(name, value, value.dtype)
         if isinstance(value, TensorWrapper):
             return self._tensor(name, value.base, value.dtype)
         if isinstance(value, tuple):
-            items = [self.replace(f"{name}[{i}]", item, parameter) for i, item in enumerate(value)]
+            items = [self.replace(f"{name}[{i}]", item) for i, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if is_descriptor(value):
             return self._descriptor(name, value)
@@ -184,6 +209,10 @@ class _Recorder:
         argument = self._tensor(name, base, dtype)
         # Triton looks at the address when the descriptor is made, which a trace does not.
         assert argument.address_mod_16 == 0, "base must be 16-byte aligned"
+        if isinstance(argument.address, torch.SymInt):
+            with disable_proxy_modes_tracing():
+                bool(argument.address % 16 == 0)  # a guard
+            argument = dataclasses.replace(argument, address=None)
         return describe(value, argument)
 
     def _tensor(self, name: str, tensor: Any, dtype: Any) -> TensorArg:
@@ -195,21 +224,12 @@ class _Recorder:
             raise self.unsupported(
                 f"argument {name} is on {tensor.device}, others are on {self.tensors[0].device}"
             )
-        argument = TensorArg(len(self.tensors), dtype, self._address_mod_16(tensor) % 16)
+        address = self._address_mod_16(tensor)
+        known = _hint(address) if isinstance(address, torch.SymInt) else address
+        varying = address if isinstance(address, torch.SymInt) else None
+        argument = TensorArg(len(self.tensors), dtype, known % 16, varying)
         self.tensors.append(tensor)
         return argument
-
-
-def _symbolic(value: torch.SymInt, parameter: Any) -> int | SymbolicInt:
-    """Guards what Triton's specialization asks of an integer; each question adds a guard."""
-    if not parameter.do_not_specialize:
-        if value == 1:
-            return 1
-        if not parameter.do_not_specialize_on_alignment:
-            bool(value % 16 == 0)
-    bool(value >= -(2**31))
-    bool(value < 2**31)
-    return SymbolicInt(_hint(value), value)
 
 
 def _hint(value: torch.SymInt) -> int:
@@ -262,7 +282,7 @@ class _Held:
 def _hold(value: Any) -> Any:
     if isinstance(value, torch.Tensor | TensorWrapper):
         return _Held(value, value.dtype)
-    if isinstance(value, torch.SymInt):
+    if isinstance(value, torch.SymInt | torch.SymFloat):
         return _Held(value, torch.int64)
     if isinstance(value, tuple):
         items = [_hold(item) for item in value]
@@ -284,7 +304,8 @@ def record_launch(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     grid: Any,
-    address_mod_16: Callable[[torch.Tensor], int],
+    address_mod_16: AddressMod16,
+    real: RealOf | None = None,
 ) -> tuple[LaunchRequest, list[torch.Tensor]]:
     """Binds a launch as Triton does and takes its tensors out.
 
@@ -293,7 +314,9 @@ def record_launch(
         args: positional arguments of the launch.
         kwargs: keyword arguments: parameters and options.
         grid: one to three ints, or a callable that returns them given all bound arguments by name.
-        address_mod_16: gives a tensor's address modulo 16; called once per tensor argument.
+        address_mod_16: gives a number that is a tensor's address modulo 16, a SymInt if it varies;
+            called once per tensor argument.
+        real: gives what stands for a float argument that varies; without it such are refused.
 
     Returns:
         The request, and the tensors that its `TensorArg`s index.
@@ -307,7 +330,7 @@ def record_launch(
     function = as_jit_function(kernel)
     label = function.__name__
     where = _place.current or user_place()
-    recorder = _Recorder(label, where, address_mod_16)
+    recorder = _Recorder(label, where, address_mod_16, real)
     args = [plain_argument(value) for value in args]
     kwargs = {name: plain_argument(value) for name, value in kwargs.items()}
 
@@ -327,7 +350,7 @@ def record_launch(
             recorder.check(parameter.name, value)
             arguments[parameter.name] = value
         else:
-            arguments[parameter.name] = recorder.replace(parameter.name, value, parameter)
+            arguments[parameter.name] = recorder.replace(parameter.name, value)
 
     extents = _canonical_grid(grid(dict(bound)) if callable(grid) else grid, recorder)
     request = LaunchRequest(

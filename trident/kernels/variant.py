@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
@@ -24,7 +23,7 @@ from trident.kernels.functions import (
     check_expressible,
     is_interpreted,
 )
-from trident.kernels.launch import LaunchRequest, SymbolicInt, TensorArg
+from trident.kernels.launch import LaunchRequest, SymbolicFloat, SymbolicInt, TensorArg
 from trident.kernels.packing import bit_width, is_integer, pack_scalar
 from trident.kernels.target import backend_for
 
@@ -38,14 +37,15 @@ class Param:
         type: Triton's name: ``*fp32``, ``i32``, ``u1``, ``fp32``, ...
         tensor: index into the launch's tensors, whose address is passed; None for a constant.
         bits: the constant as a little-endian uint64; 0 for a tensor.
-        value: of an integer that varies between calls, the SymInt; `bits` holds its present value.
+        value: of a number that varies between calls, what stands for it; `bits`
+            holds its present value.
     """
 
     name: str
     type: str
     tensor: int | None
     bits: int
-    value: torch.SymInt | None = None
+    value: Any = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def _calling_form(request: LaunchRequest) -> tuple[list[Any], dict[str, Any]]:
 
 def _present(value: Any) -> Any:
     """The value in the call being captured."""
-    if isinstance(value, SymbolicInt):
+    if isinstance(value, SymbolicInt | SymbolicFloat):
         return value.hint
     if isinstance(value, DescriptorArg):
         return value.as_triton()
@@ -205,6 +205,8 @@ def _flatten(
                 "integer that varies",
                 request.where,
             )
+        return [Param(name, type_name, None, pack_scalar(type_name, value.hint), value.value)]
+    if isinstance(value, SymbolicFloat):
         return [Param(name, type_name, None, pack_scalar(type_name, value.hint), value.value)]
     return [Param(name, type_name, None, pack_scalar(type_name, value))]
 

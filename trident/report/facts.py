@@ -85,12 +85,17 @@ def differences(
     words = facts.words
     known = {**found["objects"], **{id(value): value for value in facts.identities}}
     before_words = list(found["words"])
-    if len(before_words) == len(words):
-        for position in found["symbolic"]:  # the specialization leaves these open
-            before_words[position] = words[position]
-    state_words = found["state_words"]
-    if state_words is None:
+    if found["state_words"] is None:
         raise Unreadable("the state has been forgotten")
+    state_words = list(found["state_words"])
+    every = [*words, *facts.state_words]
+    same_length = (len(before_words), len(state_words)) == (len(words), len(facts.state_words))
+    if same_length:
+        for position in found["symbolic"]:  # the specialization leaves these open
+            if position < len(words):
+                before_words[position] = every[position]
+            else:
+                state_words[position - len(words)] = every[position]
     before = _read_call(function, before_words, state_words, known)
     now = _read_call(function, words, facts.state_words, known)
     result = _compare(before, now)
@@ -103,8 +108,8 @@ def differences(
         )
     result += _full_caches(record.reads)
     result = list(dict.fromkeys(result))
-    if not result and found["symbolic"]:
-        result = _failing_conditions(record, [words[each] for each in found["symbolic"]])
+    if not result and record.symbols and same_length:
+        result = _failing_conditions(record, [every[each] for each in found["symbolic"]])
     return result
 
 

@@ -188,6 +188,7 @@ class WordReader(WordStream):
         for name in ("size", "stride"):
             for axis in range(rank):
                 self._say(f"{place}: {name} {axis}", str(self._signed()))
+        self._say(f"{place}: address modulo 16", str(self._take()))
         if self._next() == "ATTRIBUTES":
             self._take()
             self._entries(place, lambda key: f"{place}.{key}")
@@ -200,6 +201,10 @@ class WordReader(WordStream):
         self._say(f"length of {place}", f"{count} ({kind})")
         for index in range(count):
             self.value(f"{place}[{index}]")
+
+    def _closed_list(self, place: str) -> None:
+        self._take()
+        self._say(f"length of {place}", "any: it is only appended to")
 
     def _set(self, place: str) -> None:
         count = self._take() & PAYLOAD
@@ -298,6 +303,7 @@ _LEAVES = ("INT", "BIG_INT", "FLOAT", "COMPLEX", "STRING", "BYTES", "DEVICE")
 _CONTAINERS: dict[str, Callable[[WordReader, str], None]] = {
     "TUPLE": WordReader._items,
     "LIST": WordReader._items,
+    "CLOSED_LIST": WordReader._closed_list,
     "SET": WordReader._set,
     "DICT": WordReader._dict,
     "OBJECT": WordReader._plain,

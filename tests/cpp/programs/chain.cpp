@@ -28,7 +28,7 @@ const trident_param params[] = {
     {TRIDENT_PARAM_RUNTIME, 0}, {TRIDENT_PARAM_PLANNED, 1},  {TRIDENT_PARAM_RUNTIME, 0},
     {TRIDENT_PARAM_PLANNED, 2}, {TRIDENT_PARAM_CONSTANT, 7},
 };
-const trident_launch_record launches[] = {{0, 5, params, {2, 1, 1}}};
+const trident_launch_record launches[] = {{0, 5, params, {2, 1, 1}, 0}};
 const trident_import imports[] = {{"mm.out", "cpu", reinterpret_cast<void**>(&mm_out)}};
 const char* const boxed[] = {"aten::relu"};
 
@@ -59,6 +59,8 @@ trident_status run(trident_frame* frame) {
 
 int32_t guard(const int64_t* symbols) { return symbols[0] >= 0; }
 
+void compute(const int64_t* symbols, int64_t* numbers) { numbers[0] = 3 * symbols[0] + 1; }
+
 const trident_program program = {
     .abi_version = TRIDENT_ABI_VERSION,
     .name = "chain",
@@ -79,6 +81,9 @@ const trident_program program = {
     .calls_typed = 1,
     .calls_boxed = 1,
     .guard = guard,
+    .choose = nullptr,
+    .num_numbers = 1,
+    .compute = compute,
     .run = run,
 };
 
