@@ -19,7 +19,7 @@ import torch
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-import trident.pipeline
+import trident.kernel_choice
 from trident.errors import UnsupportedError
 from trident.kernels import (
     DEFAULT_TARGET,
@@ -189,7 +189,7 @@ def triton_on_cpu() -> Iterator[Launches]:
         return launches.captured[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trident.pipeline, "specialize", specialize_captured)
+        patch.setattr(trident.kernel_choice, "specialize", specialize_captured)
         patch.setattr(driver, "_active", Sm90Driver())
         patch.setattr(JITFunction, "_do_compile", compile_nothing)
         patch.setattr(JITFunction, "run", run)
