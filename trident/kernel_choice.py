@@ -86,6 +86,7 @@ class VariantChoice:
     Attributes:
         conditions: the facts that vary, in the order of the bits of a choice.
         present: the choice of the call being captured.
+        present_variant: what Triton compiles for it.
         params: the parameters of all variants together.
     """
 
@@ -117,11 +118,20 @@ class VariantChoice:
                 request.where,
             )
         self.present = sum(fact.holds << bit for bit, fact in enumerate(self._bits))
+        present = specialize(with_answers(request, self._known), target)
         # Only an integer that is 1 is no run-time parameter, so these are the parameters of all.
-        ones = {(fact.path, Question.ONE): False for fact in self._bits}
-        full = specialize(with_answers(request, self._known | ones), target)
-        self.params = [_with_expression(param, capture) for param in full.params]
-        self._positions = {param.name: i for i, param in enumerate(full.params)}
+        ones = {
+            (fact.path, fact.question): False
+            for fact in self._bits
+            if fact.question is Question.ONE and fact.holds
+        }
+        every = present
+        if ones:
+            every = specialize(with_answers(request, self._known | ones), target)
+        self.params = [_with_expression(param, capture) for param in every.params]
+        self._positions = {param.name: i for i, param in enumerate(every.params)}
+        params = tuple(dataclasses.replace(param, value=None) for param in present.params)
+        self.present_variant = dataclasses.replace(present, params=params)
 
     def variant(self, choice: int) -> Variant:
         """What Triton compiles where the facts of a choice hold."""
@@ -157,7 +167,7 @@ class ChosenKernels:
         self._name = capture.name
         target = current_target()
         choices = [VariantChoice(request, capture, driver, target) for request in capture.launches]
-        self.variants = [choice.variant(choice.present) for choice in choices]
+        self.variants = [choice.present_variant for choice in choices]
         if driver == "cuda":
             compile_variants(self.variants)
         fixed = {
