@@ -110,9 +110,10 @@ class Optimizer:
             if found:
                 return result
             self._check_not_in_graph_capture()
-            facts = self._collect(args, kwargs)
+            facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             self.misses.note(facts, record.arguments)
+            facts = self._without_grown_lists(facts, args, kwargs)
             problem = self._compile(args, kwargs, facts, record)
             if isinstance(problem, ClosedListError):
                 self._lists.reopen(facts)
@@ -171,7 +172,7 @@ class Optimizer:
             facts = _C.collect(self.scm, args, kwargs)
             if facts.unsupported is None and _C.prepare(self.scm, facts):
                 return
-            facts = self._collect(args, kwargs)
+            facts = self._without_grown_lists(facts, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
             if isinstance(problem, ClosedListError):
@@ -190,11 +191,12 @@ class Optimizer:
                 raise UnsupportedError(*_explain(problem)) from problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
 
-    def _collect(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Facts:
-        """The facts of a call that is to be compiled."""
-        facts = _C.collect(self.scm, args, kwargs)
+    def _without_grown_lists(
+        self, facts: _C.Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Facts:
+        """The facts of a call that is to be compiled, once lists that have grown are left out."""
         if facts.unsupported is None and self._lists.close_grown(facts):
-            facts = _C.collect(self.scm, args, kwargs)
+            return _C.collect(self.scm, args, kwargs)
         return facts
 
     def _compile(
