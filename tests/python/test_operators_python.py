@@ -17,6 +17,7 @@ import trident
 
 NAMESPACE = f"trident_test_{uuid.uuid4().hex[:8]}"
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+OVERRIDE = {"allow_override": True}  # the default of newer PyTorch
 
 
 @triton.jit
@@ -234,7 +235,7 @@ def test_a_library_that_goes_late_takes_no_other_kernels_with_it(device: torch.d
     first = torch.library.Library("aten", "IMPL")
     first.impl("silu", lambda x: x + 10, key)
     second = torch.library.Library("aten", "IMPL")
-    second.impl("silu", lambda x: x + 20, key)
+    second.impl("silu", lambda x: x + 20, key, **OVERRIDE)
     first._destroy()
     try:
         x = torch.randn(7, device=device)
@@ -252,7 +253,7 @@ def test_another_kernel_over_the_same_operator_is_a_miss(
     with torch.no_grad():
         aten_library.impl("silu", lambda x: x + 10, KEYS[device.type])
         torch.testing.assert_close(fast(x), x + 11)
-        aten_library.impl("silu", lambda x: x + 20, KEYS[device.type])
+        aten_library.impl("silu", lambda x: x + 20, KEYS[device.type], **OVERRIDE)
         torch.testing.assert_close(fast(x), x + 21)
 
 

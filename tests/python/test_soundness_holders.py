@@ -113,3 +113,32 @@ def test_attributes_of_libraries_that_a_call_assigns() -> None:
                     if "trident_mark" in vars(owner):
                         delattr(owner, "trident_mark")
         assert results[0] == results[1], function.__name__
+
+
+def names_that_collide() -> set[str]:
+    """A set that, filled in the order in which it is iterated, is iterated in another one."""
+    names = [f"name_{i}" for i in range(100)]
+    for first in names:
+        for second in names:
+            found = {first}
+            found.add(second)
+            if list(set(list(found))) != list(found):
+                return found
+    raise AssertionError("no two of the names collide")
+
+
+def test_sets_are_seen_in_their_order_of_iteration() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names = names_that_collide()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + 1, ",".join(self.names)
+
+    module = Named()
+    fast = trident.optimize(module, on_unsupported="raise")
+    with torch.no_grad():
+        for _ in range(2):
+            assert fast(torch.ones(2))[1] == ",".join(module.names)
+    assert fast.stats()["hits"] == 1

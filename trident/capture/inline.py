@@ -199,7 +199,7 @@ def _base_kernels_are_traced(mode: InlineOperators) -> Iterator[None]:
         return mode.call_directly(self, args, kwargs)
 
     def traced_call(self: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _holds_fakes((args, kwargs)):
+        if keyset.has(torch._C.DispatchKey.Python) or not _holds_fakes((args, kwargs)):
             return call_boxed(self, keyset, *args, **kwargs)
         schema = self.op_handle.schema()
         if ".py:" in repr(self):

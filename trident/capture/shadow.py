@@ -20,6 +20,7 @@ from trident.capture.objects import (
     ABSENT,
     attributes_of,
     cell_contents,
+    copy_in_order,
     dict_base,
     function_parts,
     slot_values,
@@ -175,10 +176,7 @@ class Shadow:
             )
             items = list(clone)
         elif isinstance(obj, set):
-            set.update(clone, set.__iter__(obj))
-            items = list(set.__iter__(clone))
-            if any(a is not b for a, b in zip(items, set.__iter__(obj), strict=True)):
-                raise UnsupportedError("a set whose copy has another order of iteration")
+            items = copy_in_order(obj, clone)
         self._clone_instance_dictionary(obj, clone)
         slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
         for name, member in slots_of(cls):

@@ -35,6 +35,7 @@ from trident.capture.result import Capture, Input
 from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
 from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
+from trident.capture.symbolic_operators import decomposed_with_symbols
 from trident.capture.symbols import Symbols
 from trident.capture.template import TemplateBuilder
 from trident.errors import NotReadyError, TridentError, UnsupportedError
@@ -464,7 +465,7 @@ def _symbolic_trace() -> Iterator[list[Exception]]:
     level = _fake_tensor_log.level
     _fake_tensor_log.setLevel(logging.CRITICAL)
     try:
-        with symbolic_numbers_pass_for_numbers() as refused:
+        with symbolic_numbers_pass_for_numbers() as refused, decomposed_with_symbols():
             yield refused
     finally:
         _fake_tensor_log.setLevel(level)

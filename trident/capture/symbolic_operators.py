@@ -1,0 +1,36 @@
+"""Composite operators under symbols: which PyTorch decomposes them with sizes as plain numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+
+def decomposed_with_symbols() -> contextlib.AbstractContextManager[Any]:
+    """Keeps the symbols of sizes through composite operators, in a trace with symbols.
+
+    PyTorch 2.11 decomposes `matmul` in C++ over sizes as numbers, which fixes them. Its own
+    decomposition in Python, the same steps over symbols, then takes the place.
+    """
+    if _matmul_keeps_symbols():
+        return contextlib.nullcontext()
+    return enable_python_dispatcher()
+
+
+@functools.cache
+def _matmul_keeps_symbols() -> bool:
+    environment = ShapeEnv()
+    source = ConstantSource("size")
+    symbol = environment.create_symbol(5, source, DimDynamic.DYNAMIC)
+    size = environment.create_symintnode(symbol, hint=5, source=source)
+    with FakeTensorMode(shape_env=environment), torch.no_grad():
+        tensor = torch.empty(2, size, 8)
+        torch.matmul(tensor, tensor.transpose(1, 2))
+    return not environment.replace(symbol).is_number
