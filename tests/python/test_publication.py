@@ -15,6 +15,7 @@ from torch import nn
 import trident
 from trident import pipeline
 from trident.capture.observer import Observer
+from trident.optimize import optimizer_of
 
 FACTOR = 3.0
 
@@ -92,6 +93,16 @@ def test_what_changes_during_a_compilation_is_not_baked_in(
     for _ in range(2):  # and nothing that was published says otherwise
         assert torch.equal(fast(x), after)
     assert fast.stats()["hits"] >= 1
+
+
+@torch.no_grad()
+def test_what_only_a_trace_runs_is_not_guarded() -> None:
+    fast = trident.optimize(lambda x: x.reshape(-1, x.shape[0] // 2), dynamic=True)
+    fast(torch.ones(8))  # sizes are symbols: sympy and what it builds on run, in the trace alone
+    (record,) = optimizer_of(fast).records
+    names = [str(source.get("__name__")) for source, name, _ in record.reads if name is not None]
+    assert record.symbols and names
+    assert not [name for name in names if name.startswith(("sympy", "mpmath", "torch.fx"))]
 
 
 def _call_whose_results_lead_back_to_it() -> list[weakref.ref[Any]]:

@@ -37,6 +37,7 @@ _MACHINERY = (
     "torch._tensor_str",
     "torch.overrides",
     "sympy",
+    "mpmath",
     "trident",
     "flag_gems.utils.libentry",  # launches, as Triton does
     "triton",
