@@ -62,8 +62,10 @@ class MissHistory:
         self._function = function
 
     def note(self, facts: _C.Facts, arguments: str) -> None:
-        """Takes note of a miss, before anything is compiled for it."""
+        """Takes note of a miss, before anything is done about it; of each call once."""
         call = _C.stats(self._scm)["calls"]
+        if self.misses and self.misses[-1].call == call:
+            return  # compiling it is tried again in another way
         self.misses.append(self._describe(facts, call, arguments))
         _log.info("%s: %s", self._name, self.misses[-1])
 
