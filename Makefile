@@ -152,6 +152,7 @@ bench: $(STAMPS)/test-ready
 	@$(PY) benchmarks/decode.py --output $(BENCH_OUTPUT)/decode.json
 	$(call say,"FlagGems' operator wrappers")
 	@$(PY) benchmarks/flaggems.py --output $(BENCH_OUTPUT)/flaggems.json
+	@$(PY) benchmarks/report.py $(BENCH_OUTPUT)/*.json --output $(BENCH_OUTPUT)/report
 
 instructions: $(STAMPS)/built
 	$(call say,"Instructions per hit")
