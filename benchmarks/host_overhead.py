@@ -4,7 +4,8 @@
     python benchmarks/host_overhead.py --instructions [--write]
 
 chainK: K dependent Triton additions of 1,024 floats. mixed20: 20 blocks of Linear(256), Triton
-addition, relu. specsS: one addition, cycling over S input sizes, so S specializations. Medians in
+addition, relu. specsS: one addition, cycling over S input sizes, so S specializations. paramsP: one
+addition in a module that has P parameters, which have to be guarded but do nothing. Medians in
 microseconds of one call, each from an idle device. The floor is what cuLaunchKernelEx costs for
 as many launches as the case runs kernels. Each system runs in a process of its own, and its
 result is compared with eager's first. With --instructions, see instructions.py: no GPU, no clock.
@@ -31,7 +32,8 @@ import launch_floor  # noqa: E402
 
 CHAINS = {"chain1": 1, "chain10": 10, "chain50": 50}
 SPECIALIZATIONS = {"specs1": 1, "specs4": 4, "specs16": 16, "specs64": 64}
-CASES = (*CHAINS, "mixed20", *SPECIALIZATIONS)
+PARAMETERS = {"params100": 100, "params1000": 1000, "params5000": 5000}
+CASES = (*CHAINS, "mixed20", *SPECIALIZATIONS, *PARAMETERS)
 MODES = ("floor", "eager", "default", "skip-guards", "reduce-overhead", "trident")
 LABELS = {
     "floor": "driver floor",
@@ -72,6 +74,17 @@ class Chain(torch.nn.Module):
         return x
 
 
+class Guarded(Chain):
+    """One addition beside parameters in submodules of 10."""
+
+    def __init__(self, parameters: int) -> None:
+        super().__init__(1)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.ParameterList(torch.zeros(16) for _ in range(10))
+            for _ in range(parameters // 10)
+        )
+
+
 class Mixed(torch.nn.Module):
     def __init__(self, blocks: int) -> None:
         super().__init__()
@@ -89,7 +102,8 @@ def module_and_inputs(case: str) -> tuple[torch.nn.Module, list[tuple[torch.Tens
     if case == "mixed20":
         shapes, module = [(1, 256)], Mixed(20)
     else:
-        module = Chain(CHAINS.get(case, 1))
+        parameters = PARAMETERS.get(case)
+        module = Guarded(parameters) if parameters else Chain(CHAINS.get(case, 1))
         shapes = [(1024 + 16 * i,) for i in range(SPECIALIZATIONS.get(case, 1))]
     pairs = [(torch.randn(s, device="cuda"), torch.randn(s, device="cuda")) for s in shapes]
     return module.cuda().eval(), pairs

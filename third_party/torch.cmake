@@ -36,3 +36,12 @@ foreach(library IN LISTS TRIDENT_TORCH_LIBRARIES)
   target_link_libraries(trident_torch INTERFACE ${TRIDENT_TORCH_DIR}/lib/lib${library}.so)
 endforeach()
 target_link_options(trident_torch INTERFACE -Wl,--no-as-needed)
+
+# Whether this torch has what csrc/guards/float32_precision.cpp would read in place.
+file(STRINGS ${TRIDENT_TORCH_DIR}/include/ATen/Context.h TRIDENT_TORCH_PRECISION
+  REGEX "^  (std::unordered_map<Key, Float32Precision, c10::hash<Key>> fp32_precision|Float32MatmulPrecision float32_matmul_precision|bool allow_tf32_cudnn) =")
+list(LENGTH TRIDENT_TORCH_PRECISION TRIDENT_TORCH_PRECISION)
+if(TRIDENT_TORCH_PRECISION EQUAL 3)
+  set_source_files_properties(csrc/guards/float32_precision.cpp PROPERTIES
+    COMPILE_DEFINITIONS TRIDENT_TORCH_PRECISION_MEMBERS)
+endif()

@@ -1,7 +1,7 @@
 """Types of the native module; its sources are csrc/python/bind_*.cpp."""
 
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, NotImplementedType
 from typing import Any, Literal, TypedDict, TypeVar, final
 
 import torch
@@ -227,7 +227,10 @@ def run(
 def add_root(scm: Scm, root: object, /) -> None: ...
 def use_graphs(
     scm: Scm,
-    capture: Callable[[Program, SpecializationRecord, list[torch.Tensor]], GraphReplay | None],
+    capture: Callable[
+        [Program, SpecializationRecord, list[torch.Tensor]],
+        GraphReplay | NotImplementedType | None,
+    ],
     after_hits: int,
 ) -> None:
     """Hands specializations that have this many hits to `capture`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,9 +24,33 @@ HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 MAX_STAGED_BYTES = 64 * 1024
 
 
+@dataclasses.dataclass(frozen=True)
+class _CapturePlace:
+    """What all graphs that are replayed on one stream share.
+
+    Their replays never overlap, and a graph's memory holds nothing between replays, so they can
+    have the same memory. PyTorch reuses a block only for the stream that it was made for: hence one
+    side stream.
+    """
+
+    pool: Any  # what torch.cuda.graph_pool_handle gives
+    side: torch.cuda.Stream
+
+
+_places: dict[tuple[int, int], _CapturePlace] = {}
+
+
+def _capture_place(device: torch.device) -> _CapturePlace:
+    """The place for the current stream of the current device, which is `device`."""
+    key = (device.index or 0, torch.cuda.current_stream().cuda_stream)
+    if key not in _places:
+        _places[key] = _CapturePlace(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
+    return _places[key]
+
+
 def capture_graph(
     program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
-) -> _C.GraphReplay | None:
+) -> _C.GraphReplay | types.NotImplementedType | None:
     """Captures a host program with the inputs of one call, which is not run by that.
 
     Small arguments that the program only reads are staged: the graph reads copies of its own. All
@@ -33,6 +59,7 @@ def capture_graph(
 
     Returns:
         The replay, or None where the program cannot be captured; `record.graph` says which.
+        NotImplemented while the user captures a graph: a later call may be captured.
     """
     if not any(tensor.is_cuda for tensor in inputs):
         record.graph = "no input is on a GPU"
@@ -43,6 +70,11 @@ def capture_graph(
     if program.launches == 0 and record.operators == 0:
         record.graph = "nothing to run"
         return None
+    device = next(tensor.device for tensor in inputs if tensor.is_cuda)
+    with torch.cuda.device(device):
+        if torch.cuda.is_current_stream_capturing():
+            return NotImplemented
+        place = _capture_place(device)
     staged = [
         index in record.argument_inputs
         and index not in record.written_inputs
@@ -51,7 +83,6 @@ def capture_graph(
         for index, tensor in enumerate(inputs)
     ]
     written = [index in record.written_inputs for index in range(len(inputs))]
-    device = next(tensor.device for tensor in inputs if tensor.is_cuda)
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.no_grad(), torch.cuda.device(device):
@@ -59,11 +90,12 @@ def capture_graph(
                 tensor.detach().clone() if copied else tensor
                 for tensor, copied in zip(inputs, staged, strict=True)
             ]
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            place.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.graph(
+                graph, pool=place.pool, stream=place.side, capture_error_mode="thread_local"
+            ):
                 outputs = program.run(own)
-            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.current_stream().wait_stream(place.side)
     except RuntimeError as error:
         record.graph = f"capture failed: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)

@@ -13,11 +13,13 @@ import torch
 
 from trident import _C
 from trident.build import build
+from trident.capture.folding import fold_constants
 from trident.capture.reads import Read
 from trident.capture.result import Capture
 from trident.capture.soft_words import SymbolicWords
 from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
+from trident.collection import no_garbage_collection
 from trident.errors import ChangedError, TridentError
 from trident.ir.registry import TypedTable
 from trident.kernel_choice import ChosenKernels
@@ -114,8 +116,10 @@ def compile_call(
     # Other threads may run while a call is traced.
     if not facts.agree(_C.collect(scm, args, kwargs)):
         raise ChangedError(CHANGED)
+    fold_constants(capture)
     chosen = ChosenKernels(capture)
-    generated = generate(capture, chosen.launches, _typed_operators(capture))
+    with no_garbage_collection():
+        generated = generate(capture, chosen.launches, _typed_operators(capture))
     library = build(generated.source, name)
     program = _C.Program.load(str(library), chosen.kernels)
     chosen.serve(program, generated.launch_order)

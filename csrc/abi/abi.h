@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define TRIDENT_ABI_VERSION 2u
+#define TRIDENT_ABI_VERSION 3u
 
 typedef int32_t trident_status;  // 0: done; anything else: an error is pending in this thread
 
@@ -122,6 +122,7 @@ typedef struct trident_frame {
   trident_tensor* outputs;  // `run` stores owned tensors; the caller takes them
   trident_launch* launches;
   const int64_t* symbols;  // this call's symbolic sizes and integers, and the bits of its doubles
+  const trident_tensor* number_tensors;  // borrowed, made of the program's `number_tensors`
 } trident_frame;
 
 // What the runtime offers to host programs.
@@ -177,7 +178,11 @@ typedef struct trident_program {
   const trident_import* imports;
   uint32_t num_boxed;
   const char* const*
-      boxed;             // "aten::index_copy_" or "aten::mm.out", resolved through the dispatcher
+      boxed;  // "aten::index_copy_" or "aten::mm.out", resolved through the dispatcher
+  // Python numbers that stand for tensors, `x * 2.0`: made once into the tensors that PyTorch makes of
+  // them for each call, of no dimension and without weight in type promotion.
+  uint32_t num_number_tensors;
+  const trident_scalar* number_tensors;
   uint32_t calls_typed;  // operator calls per run, for the statistics
   uint32_t calls_boxed;
   // The residual guard over symbols; NULL where nothing is left to check. Returns 1 if it holds.

@@ -1,6 +1,8 @@
 // What CPython knows about frames and instances but offers no function for.
 #pragma once
 
+#include <cstdint>
+
 #include "guards/python.h"
 
 namespace trident::guards {
@@ -17,7 +19,31 @@ PyObject* instance_dict(PyObject* object);
 PyObject** instance_dict_slot(PyObject* object);
 
 // The attributes that user code put on a tensor: a dictionary with entries (borrowed), or nullptr.
-// Costs two loads for a tensor without any, and allocates nothing then.
-PyObject* tensor_attributes(PyObject* tensor);
+// Costs a few loads for a tensor without any, and allocates nothing then.
+inline PyObject* tensor_attributes(PyObject* tensor) {
+  PyObject* dict;
+  if (PyType_HasFeature(Py_TYPE(tensor), Py_TPFLAGS_MANAGED_DICT)) {
+    // Attributes may be stored inline, without a dictionary; making one only to find it empty would
+    // cost every new tensor an allocation. Before the object lie, on 3.11, inline values and
+    // dictionary; on 3.12 one of the two, values marked by the lowest bit. The byte two below the
+    // values counts how many were ever set.
+    const auto* words = reinterpret_cast<const uintptr_t*>(tensor);
+    const uintptr_t place = words[-3];
+#if PY_VERSION_HEX >= 0x030c0000
+    const uintptr_t values = place & 1 ? place + 1 : 0;
+#else
+    const uintptr_t values = words[-4];
+#endif
+    if (values == 0) {
+      dict = reinterpret_cast<PyObject*>(place);
+    } else {
+      if (reinterpret_cast<const uint8_t*>(values)[-2] == 0) return nullptr;
+      dict = instance_dict(tensor);
+    }
+  } else {
+    dict = instance_dict(tensor);
+  }
+  return dict && PyDict_GET_SIZE(dict) ? dict : nullptr;
+}
 
 }  // namespace trident::guards

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "guards/environment.h"
+#include "guards/float32_precision.h"
 
 namespace trident::guards {
 namespace {
@@ -72,20 +73,19 @@ NamedValues describe_environment(std::span<const uint64_t> words) {
   for (size_t i = 0; i < count; ++i) {
     facts.emplace_back(kFlags[i], text(words[0] >> (count - 1 - i) & 1));
   }
-  const uint64_t device = byte_of(words[1], 5);
+  const uint64_t device = byte_of(words[1], 3);
   facts.emplace_back("torch.get_default_dtype()", dtype_name(byte_of(words[1], 0)));
-  facts.emplace_back("torch.get_float32_matmul_precision()", std::to_string(byte_of(words[1], 1)));
   facts.emplace_back("torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-                     std::to_string(byte_of(words[1], 2)));
+                     std::to_string(byte_of(words[1], 1)));
   facts.emplace_back("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-                     std::to_string(byte_of(words[1], 3)));
-  facts.emplace_back("torch.backends.cudnn.allow_tf32", text(byte_of(words[1], 4)));
+                     std::to_string(byte_of(words[1], 2)));
   facts.emplace_back("torch.cuda.current_device()",
                      device == 0xff ? "none" : std::to_string(device));
-  facts.emplace_back("torch.autocast of the CPU", autocast_name(words[2] & 0xffffffff));
-  facts.emplace_back("torch.autocast of CUDA", autocast_name(words[2] >> 32));
-  facts.emplace_back("torch.get_num_threads()", std::to_string(words[3] & 0xffffffff));
-  facts.emplace_back("operators registered from Python", "set " + std::to_string(words[3] >> 32));
+  for (auto& fact : describe_float32_precision(words[2])) facts.push_back(std::move(fact));
+  facts.emplace_back("torch.autocast of the CPU", autocast_name(words[3] & 0xffffffff));
+  facts.emplace_back("torch.autocast of CUDA", autocast_name(words[3] >> 32));
+  facts.emplace_back("torch.get_num_threads()", std::to_string(words[4] & 0xffffffff));
+  facts.emplace_back("operators registered from Python", "set " + std::to_string(words[4] >> 32));
   return facts;
 }
 

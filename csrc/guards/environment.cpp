@@ -16,6 +16,7 @@
 
 #include <atomic>
 
+#include "guards/float32_precision.h"
 #include "guards/words.h"
 
 namespace trident::guards {
@@ -92,11 +93,10 @@ void append_environment(std::vector<uint64_t>& words) {
        << context.allowFP16ReductionCPU();
   words.push_back(tagged(Tag::kEnvironment, bits.value()));
   words.push_back(static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) |
-                  static_cast<uint64_t>(context.float32MatmulPrecision()) << 8 |
-                  static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 16 |
-                  static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 24 |
-                  static_cast<uint64_t>(context.allowTF32CuDNN()) << 32 |
-                  current_cuda_device() << 40);
+                  static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 8 |
+                  static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 16 |
+                  current_cuda_device() << 24);
+  words.push_back(float32_precision_word());
   words.push_back(autocast_word(c10::DeviceType::CPU) | autocast_word(c10::DeviceType::CUDA) << 32);
   words.push_back(static_cast<uint64_t>(at::get_num_threads()) |
                   registrations.load(std::memory_order_relaxed) << 32);

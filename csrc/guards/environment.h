@@ -15,7 +15,7 @@ const char* environment_unsupported();
 // gives to each set of registrations. Calls and changes may happen in any thread.
 void set_registrations(uint64_t id);
 
-inline constexpr size_t kEnvironmentWords = 4;
+inline constexpr size_t kEnvironmentWords = 5;
 
 // Appends grad and inference mode, autocast, default dtype, determinism, precision and attention
 // backend flags, thread count, the current CUDA device and what is registered with the dispatcher.

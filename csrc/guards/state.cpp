@@ -1,14 +1,10 @@
 #include "guards/state.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "guards/class_info.h"
-#include "guards/cpython_layout.h"
 #include "guards/library.h"
-#include "guards/tensor_facts.h"
 #include "guards/words.h"
 #include "scm/hash.h"
 
@@ -22,19 +18,7 @@ void State::add_root(PyObject* root) {
   valid_ = false;
 }
 
-bool State::current() {
-  if (!valid_ || !watch_.unchanged()) return false;
-  // Geometry changes in place (`.data = `, `resize_`, `requires_grad_`) leave no trace in any
-  // dictionary, so every tensor is looked at.
-  for (size_t i = 0; i < walk_.tensors.size(); ++i) {
-    if (!tensor_matches(*THPVariable_Unpack(walk_.tensors[i]).unsafeGetTensorImpl(),
-                        walk_.words.data() + walk_.tensor_words[i]) ||
-        tensor_attributes(walk_.tensors[i]) != attributes_[i]) {
-      return false;
-    }
-  }
-  return true;
-}
+bool State::current() { return valid_ && watch_.unchanged() && tensors_.unchanged(walk_.words); }
 
 bool State::refresh() {
   if (current()) return true;
@@ -52,18 +36,9 @@ bool State::refresh() {
   const bool same = described_ && walk.words == walk_.words;
   walk_ = std::move(walk);
   watch_ = std::move(watch);
-  positions_.clear();
-  container_positions_.clear();
-  attributes_.clear();
-  for (size_t i = 0; i < walk_.tensors.size(); ++i) {
-    positions_.emplace(walk_.tensors[i], i);
-    attributes_.push_back(tensor_attributes(walk_.tensors[i]));
-  }
-  for (size_t i = 0; i < walk_.containers.size(); ++i) {
-    container_positions_.emplace(walk_.containers[i], i);
-  }
   described_ = walk_.unsupported.empty();
   if (!described_) return false;
+  tensors_.record(walk_);
   valid_ = true;
   if (same) return true;
   const Known* const known = find(ids_, walk_.words);
@@ -185,9 +160,7 @@ void State::clear() {
   described_ = false;
   walk_.clear();
   watch_.clear();
-  positions_.clear();
-  container_positions_.clear();
-  attributes_.clear();
+  tensors_.clear();
   ids_.clear();
   open_ids_.clear();
   opened_.clear();
@@ -286,8 +259,7 @@ std::string Reads::record() {
   if (!describe(walk, watch_, starts_)) return walk.unsupported;
   words_ = std::move(walk.words);
   for (PyObject* identity : walk.identities) identities_.push_back(Ref::borrow(identity));
-  tensors_ = std::move(walk.tensors);
-  tensor_words_ = std::move(walk.tensor_words);
+  tensors_.record(walk);
   return {};
 }
 
@@ -295,20 +267,13 @@ bool Reads::unchanged() {
   for (const auto& [dict, limit] : limits_) {
     if (PyDict_GET_SIZE(dict.get()) >= limit) return false;
   }
-  if (watch_.unchanged()) {
-    bool same = true;
-    for (size_t i = 0; same && i < tensors_.size(); ++i) {
-      same = tensor_matches(*THPVariable_Unpack(tensors_[i]).unsafeGetTensorImpl(),
-                            words_.data() + tensor_words_[i]);
-    }
-    if (same) return true;
-  }
+  if (watch_.unchanged() && tensors_.unchanged(words_)) return true;
   Walk walk;
   Watch watch;
   std::vector<size_t> starts;
   if (!describe(walk, watch, starts) || walk.words != words_) return false;
   watch_ = std::move(watch);
-  tensors_ = std::move(walk.tensors);
+  tensors_.record(walk);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "guards/tensor_watch.h"
 #include "guards/walker.h"
 #include "guards/watch.h"
 
@@ -52,18 +53,6 @@ class State {
   void clear();
   ~State() { release_closed(); }
 
-  static constexpr size_t kNotState = static_cast<size_t>(-1);
-  // The position of a tensor object among the state's tensors.
-  size_t position_of(PyObject* tensor) const {
-    const auto found = positions_.find(tensor);
-    return found == positions_.end() ? kNotState : found->second;
-  }
-  // The position of an object among the state's containers.
-  size_t container_position_of(PyObject* container) const {
-    const auto found = container_positions_.find(container);
-    return found == container_positions_.end() ? kNotState : found->second;
-  }
-
   // The objects whose addresses stand in words that were interned, borrowed; none where these have
   // been forgotten.
   std::vector<PyObject*> identities_of(const std::vector<uint64_t>* words) const;
@@ -80,10 +69,8 @@ class State {
   std::unordered_set<PyObject*> closed_;  // owned
   Walk walk_;
   Watch watch_;
-  std::vector<PyObject*> attributes_;  // of each tensor, borrowed: a dictionary or nullptr
-  std::unordered_map<PyObject*, size_t> positions_;
-  std::unordered_map<PyObject*, size_t> container_positions_;
-  bool valid_ = false;      // the walk is up to date, but for what the watch says
+  TensorWatch tensors_;
+  bool valid_ = false;      // the walk is up to date, but for what the watches say
   bool described_ = false;  // there is a walk, and `id_` is its number
   uint64_t id_ = 0;
   // Interned walks by hash; identities are kept alive so that their addresses stay theirs.
@@ -156,8 +143,7 @@ class Reads {
   std::vector<uint64_t> words_;
   std::vector<size_t> starts_;
   std::vector<Ref> identities_;
-  std::vector<PyObject*> tensors_;  // met in deep reads, borrowed from what the watch holds
-  std::vector<uint32_t> tensor_words_;
+  TensorWatch tensors_;  // met in deep reads
 };
 
 }  // namespace trident::guards

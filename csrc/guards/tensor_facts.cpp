@@ -7,6 +7,8 @@
 namespace trident::guards {
 namespace {
 
+constexpr size_t kUsualRank = 6;
+
 // What a dense tensor's key set may hold; anything else changes what operators do with it.
 c10::DispatchKeySet foreign_keys() {
   using c10::DispatchKey;
@@ -22,6 +24,15 @@ c10::DispatchKeySet foreign_keys() {
 
 bool is_inference(const c10::TensorImpl& tensor) {
   return const_cast<c10::TensorImpl&>(tensor).is_inference();  // reads only, but is not const
+}
+
+// Of the first element; 0 where there is none.
+uint64_t address_of(const c10::TensorImpl& tensor) {
+  const c10::Storage& storage = TensorMembers::storage(tensor);
+  if (!storage || tensor.numel() == 0) return 0;
+  const auto begin = reinterpret_cast<uint64_t>(storage.data());
+  return begin ? begin + static_cast<uint64_t>(tensor.storage_offset()) * tensor.dtype().itemsize()
+               : 0;
 }
 
 }  // namespace
@@ -46,20 +57,27 @@ uint64_t tensor_header(const c10::TensorImpl& tensor) {
                                   static_cast<uint64_t>(static_cast<uint8_t>(device.index()))
                                       << 16 |
                                   static_cast<uint64_t>(tensor.dim() & 0xff) << 24 |
-                                  static_cast<uint64_t>(tensor.requires_grad()) << 36 |
+                                  static_cast<uint64_t>(requires_grad(tensor)) << 36 |
                                   static_cast<uint64_t>(is_inference(tensor)) << 37);
 }
 
-uint64_t tensor_alignment(const c10::TensorImpl& tensor) {
-  return reinterpret_cast<uintptr_t>(tensor.has_storage() && tensor.numel() > 0 ? tensor.data()
-                                                                                : nullptr) &
-         15;
-}
+uint64_t tensor_alignment(const c10::TensorImpl& tensor) { return address_of(tensor) & 15; }
 
 void append_tensor(const c10::TensorImpl& tensor, std::vector<uint64_t>& words) {
+  const c10::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  if (sizes.size() <= kUsualRank) [[likely]] {
+    uint64_t facts[2 + 2 * kUsualRank];
+    uint64_t* next = facts;
+    *next++ = tensor_header(tensor);
+    for (const int64_t size : sizes) *next++ = static_cast<uint64_t>(size);
+    for (const int64_t stride : strides) *next++ = static_cast<uint64_t>(stride);
+    *next++ = tensor_alignment(tensor);
+    words.insert(words.end(), facts, next);
+    return;
+  }
   words.push_back(tensor_header(tensor));
-  for (const int64_t size : tensor.sizes()) words.push_back(static_cast<uint64_t>(size));
-  for (const int64_t stride : tensor.strides()) words.push_back(static_cast<uint64_t>(stride));
+  words.insert(words.end(), sizes.begin(), sizes.end());
+  words.insert(words.end(), strides.begin(), strides.end());
   words.push_back(tensor_alignment(tensor));
 }
 

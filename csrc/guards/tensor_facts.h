@@ -2,11 +2,35 @@
 #pragma once
 
 #include <c10/core/TensorImpl.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace trident::guards {
+
+// Protected members of TensorImpl, for looks that are made at every weight in every call.
+struct TensorMembers : c10::TensorImpl {
+  static const c10::Storage& storage(const c10::TensorImpl& tensor) {
+    return tensor.*(&TensorMembers::storage_);
+  }
+  // The bytes of sizes, strides and offset, dtype, device, flags and key set, which TensorImpl keeps
+  // side by side. More than five sizes lie elsewhere.
+  static std::string_view facts(const c10::TensorImpl& tensor) {
+    const auto* begin =
+        reinterpret_cast<const char*>(&(tensor.*(&TensorMembers::sizes_and_strides_)));
+    const auto* end = reinterpret_cast<const char*>(&(tensor.*(&TensorMembers::key_set_)) + 1);
+    return {begin, static_cast<size_t>(end - begin)};
+  }
+  static constexpr int64_t kMaxRank = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
+};
+
+inline bool requires_grad(const c10::TensorImpl& tensor) {
+  // torch registers one factory of these, for AutogradMeta and what derives from it.
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
+  return meta && (meta->requires_grad_ || meta->requires_grad());
+}
 
 // Why a tensor cannot be described, or nullptr: sparse, quantized, lazy conjugate, other devices.
 const char* tensor_unsupported(const c10::TensorImpl& tensor);

@@ -15,8 +15,6 @@
 namespace trident::guards {
 namespace {
 
-constexpr size_t kFewTensors = 16;
-
 uint64_t bits_of(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -41,6 +39,8 @@ void Walk::clear() {
   identities.clear();
   scalars.clear();
   closed.clear();
+  tensor_positions.clear();
+  container_positions.clear();
   unsupported.clear();
 }
 
@@ -83,26 +83,11 @@ bool Walker::visit(PyObject* object) {
 bool Walker::visit_tensor(PyObject* object) {
   const c10::TensorImpl* tensor = THPVariable_Unpack(object).unsafeGetTensorImpl();
   if (!tensor) return fail("an undefined tensor");
-  // A handful of tensors, the usual case of a call's arguments, is searched without hashing.
-  if (met_tensors_.empty() && walk_.tensors.size() < kFewTensors) {
-    for (size_t i = 0; i < walk_.tensors.size(); ++i) {
-      if (walk_.tensors[i] == object) {
-        walk_.words.push_back(tagged(Tag::kSameTensor, i));
-        return true;
-      }
-    }
-  } else {
-    if (met_tensors_.empty()) {
-      for (size_t i = 0; i < walk_.tensors.size(); ++i) {
-        met_tensors_.emplace(walk_.tensors[i], static_cast<uint32_t>(i));
-      }
-    }
-    const auto [found, added] =
-        met_tensors_.emplace(object, static_cast<uint32_t>(walk_.tensors.size()));
-    if (!added) {
-      walk_.words.push_back(tagged(Tag::kSameTensor, found->second));
-      return true;
-    }
+  const auto [position, added] =
+      walk_.tensor_positions.emplace(object, static_cast<uint32_t>(walk_.tensors.size()));
+  if (!added) {
+    walk_.words.push_back(tagged(Tag::kSameTensor, position));
+    return true;
   }
   if (const char* reason = tensor_unsupported(*tensor)) return fail(reason);
   if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "guards/pointer_map.h"
 #include "guards/python.h"
 #include "guards/type_info.h"
 
@@ -34,9 +34,11 @@ struct Walk {
   std::vector<uint32_t> tensor_words;  // where each tensor's words begin
   std::vector<PyObject*> containers;
   std::vector<PyObject*> identities;
-  std::vector<Scalar> scalars;   // where asked for
-  std::vector<uint32_t> closed;  // containers that are lists whose contents were left out
-  std::string unsupported;       // empty, or why these objects cannot be described
+  std::vector<Scalar> scalars;     // where asked for
+  std::vector<uint32_t> closed;    // containers that are lists whose contents were left out
+  PointerMap tensor_positions;     // by object, in `tensors`
+  PointerMap container_positions;  // by object, in `containers`
+  std::string unsupported;         // empty, or why these objects cannot be described
 
   void clear();
 };
@@ -99,8 +101,6 @@ class Walker {
 
   Walk& walk_;
   Watch* watch_;
-  std::unordered_map<PyObject*, uint32_t> met_;            // containers
-  std::unordered_map<const void*, uint32_t> met_tensors_;  // TensorImpl
   std::unordered_set<PyTypeObject*> met_classes_;
   uint32_t depth_ = 0;
   bool lenient_ = false;

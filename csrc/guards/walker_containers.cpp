@@ -15,9 +15,10 @@ constexpr size_t kMaxWords = size_t{1} << 22;
 }  // namespace
 
 bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
-  const auto [found, added] = met_.emplace(object, static_cast<uint32_t>(walk_.containers.size()));
+  const auto [position, added] =
+      walk_.container_positions.emplace(object, static_cast<uint32_t>(walk_.containers.size()));
   if (!added) {
-    walk_.words.push_back(tagged(Tag::kReference, found->second));
+    walk_.words.push_back(tagged(Tag::kReference, position));
     return true;
   }
   if (depth_ >= kMaxDepth) return fail("objects nested more than 400 deep");
@@ -81,8 +82,8 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
       if (watch_) watch_->add_weak_reference(object);
       walk_.words.push_back(tagged(Tag::kWeakRef));
       PyObject* referent = PyWeakref_GET_OBJECT(object);
-      const auto known = std::find(walk_.tensors.begin(), walk_.tensors.end(), referent);
-      if (referent == Py_None || met_.count(referent) || known != walk_.tensors.end()) {
+      if (referent == Py_None || walk_.container_positions.find(referent) != PointerMap::kAbsent ||
+          walk_.tensor_positions.find(referent) != PointerMap::kAbsent) {
         ok = visit(referent);
       } else if (lenient_) {
         append_identity(object);
@@ -135,15 +136,16 @@ bool Walker::visit_order(PyObject* dict) {
   // nor the order in which PyDict_Next finds the entries.
   const std::vector<PyObject*> keys = ordered_keys(dict);
   if (watch_) watch_->add_order(dict, keys);
-  std::unordered_map<PyObject*, uint64_t> positions;
+  PointerMap positions;
   PyObject* key;
   Py_ssize_t position = 0;
-  while (PyDict_Next(dict, &position, &key, nullptr)) positions.emplace(key, positions.size());
+  uint32_t count = 0;
+  while (PyDict_Next(dict, &position, &key, nullptr)) positions.emplace(key, count++);
   bool moved = false;
-  for (size_t i = 0; i < keys.size(); ++i) moved = moved || positions[keys[i]] != i;
+  for (size_t i = 0; i < keys.size(); ++i) moved = moved || positions.find(keys[i]) != i;
   if (!moved) return true;
   walk_.words.push_back(tagged(Tag::kOrder, keys.size()));
-  for (PyObject* each : keys) walk_.words.push_back(positions[each]);
+  for (PyObject* each : keys) walk_.words.push_back(positions.find(each));
   return true;
 }
 
@@ -183,9 +185,9 @@ bool Walker::visit_attributes(PyObject* object, const TypeInfo& info) {
   if (!info.has_dict) return true;
   const Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) throw PythonError();
-  const auto owner = met_.find(object);
-  const bool named = owner != met_.end();
-  return visit_dict(dict.get(), {named, named ? owner->second : 0, nullptr, 0, true});
+  const uint32_t owner = walk_.container_positions.find(object);
+  const bool named = owner != PointerMap::kAbsent;
+  return visit_dict(dict.get(), {named, named ? owner : 0, nullptr, 0, true});
 }
 
 bool Walker::visit_members(PyObject* object, const char* const* names) {

@@ -32,6 +32,21 @@ bool same_items(const Items& items, PyObject* const* objects, size_t count) {
   return true;
 }
 
+// Whether iterating over a set would give these items, without making an iterator.
+template <typename Items>
+bool same_set(const Items& items, PyObject* object) {
+  const auto* set = reinterpret_cast<const PySetObject*>(object);
+  if (static_cast<size_t>(set->used) != items.size()) return false;
+  auto item = items.begin();
+  for (Py_ssize_t i = 0; item != items.end() && i <= set->mask; ++i) {
+    const setentry& entry = set->table[i];
+    if (entry.key == nullptr || entry.hash == -1) continue;  // empty, or left by a removal
+    if (!item->is(entry.key)) return false;
+    ++item;
+  }
+  return item == items.end();
+}
+
 std::vector<PyObject*> read_all(Ref iterator, iternextfunc next) {
   std::vector<PyObject*> items;
   if (!iterator) throw PythonError();
@@ -188,12 +203,7 @@ bool Watch::unchanged() {
     }
   }
   for (const Items& watched : sets_) {
-    // Most sets of a module are empty; only others need a look inside.
-    const auto size = static_cast<size_t>(PySet_GET_SIZE(watched.container.get()));
-    if (size != watched.items.size()) return false;
-    if (size == 0) continue;
-    const std::vector<PyObject*> now = set_items(watched.container.get());
-    if (!same_items(watched.items, now.data(), now.size())) return false;
+    if (!same_set(watched.items, watched.container.get())) return false;
   }
   for (const Slots& watched : slots_) {
     char* base = reinterpret_cast<char*>(watched.object.get());

@@ -1,7 +1,9 @@
 // Arenas and the pool that lends them.
 #include "host/arena.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 namespace trident::host {
 namespace {
@@ -40,7 +42,7 @@ void Arena::replace(c10::DataPtr memory, uint64_t bytes) {
 }
 
 ArenaLease::~ArenaLease() {
-  if (pool_ != nullptr && arena_ != nullptr) pool_->give_back(stream_, std::move(arena_));
+  if (pool_ != nullptr && arena_ != nullptr) pool_->give_back(*home_, std::move(arena_));
 }
 
 ArenaPool& ArenaPool::instance() {
@@ -49,47 +51,62 @@ ArenaPool& ArenaPool::instance() {
   return *pool;
 }
 
+IdleArenas& ArenaPool::of(c10::Stream stream) {
+  const auto found = std::find_if(idle_.begin(), idle_.end(),
+                                  [&](const auto& idle) { return idle->stream == stream; });
+  if (found == idle_.begin() && found != idle_.end()) [[likely]]
+    return **found;
+  if (found == idle_.end()) {
+    idle_.insert(idle_.begin(), std::make_unique<IdleArenas>(IdleArenas{stream, {}}));
+  } else {
+    std::rotate(idle_.begin(), found, found + 1);
+  }
+  return *idle_.front();
+}
+
 ArenaLease ArenaPool::lease(c10::Stream stream, c10::Allocator* allocator) {
+  IdleArenas* home;
   {
     const std::lock_guard lock(mutex_);
-    std::vector<std::unique_ptr<Arena>>& idle = idle_[stream];
-    if (!idle.empty()) [[likely]] {
-      std::unique_ptr<Arena> arena = std::move(idle.back());
-      idle.pop_back();
-      return ArenaLease(this, stream, std::move(arena));
+    home = &of(stream);
+    if (!home->arenas.empty()) [[likely]] {
+      std::unique_ptr<Arena> arena = std::move(home->arenas.back());
+      home->arenas.pop_back();
+      return ArenaLease(this, home, std::move(arena));
     }
   }
-  return ArenaLease(this, stream, std::make_unique<Arena>(stream.device(), allocator));
+  return ArenaLease(this, home, std::make_unique<Arena>(stream.device(), allocator));
 }
 
 ArenaLease ArenaPool::lease_private(c10::Stream stream, c10::Allocator* allocator) {
-  return ArenaLease(nullptr, stream, std::make_unique<Arena>(stream.device(), allocator));
+  return ArenaLease(nullptr, nullptr, std::make_unique<Arena>(stream.device(), allocator));
 }
 
-void ArenaPool::give_back(c10::Stream stream, std::unique_ptr<Arena> arena) {
+void ArenaPool::give_back(IdleArenas& home, std::unique_ptr<Arena> arena) {
   const std::lock_guard lock(mutex_);
-  idle_[stream].push_back(std::move(arena));
+  home.arenas.push_back(std::move(arena));
 }
 
 void ArenaPool::clear() {
   // Taken out of the pool first: freeing memory may call back into Python, which must not happen
   // under the lock.
-  std::unordered_map<c10::Stream, std::vector<std::unique_ptr<Arena>>> idle;
+  std::vector<std::unique_ptr<Arena>> idle;
   {
     const std::lock_guard lock(mutex_);
-    idle.swap(idle_);
+    for (const std::unique_ptr<IdleArenas>& each : idle_) {
+      std::move(each->arenas.begin(), each->arenas.end(), std::back_inserter(idle));
+      each->arenas.clear();
+    }
   }
   // Frames still refer to these storages; empty, they hold no memory.
-  for (auto& [stream, arenas] : idle) {
-    for (const std::unique_ptr<Arena>& arena : arenas) arena->clear();
-  }
+  for (const std::unique_ptr<Arena>& arena : idle) arena->clear();
 }
 
 uint64_t ArenaPool::idle_bytes() {
   const std::lock_guard lock(mutex_);
   uint64_t bytes = 0;
-  for (const auto& [stream, arenas] : idle_) {
-    for (const std::unique_ptr<Arena>& arena : arenas) bytes += arena->bytes();
+  for (const std::unique_ptr<IdleArenas>& each : idle_) {
+    for (const std::unique_ptr<Arena>& arena : each->arenas) bytes += arena->bytes();
   }
   return bytes;
 }

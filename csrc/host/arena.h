@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,11 +47,17 @@ class Arena {
 
 class ArenaPool;
 
+// The idle arenas of one stream.
+struct IdleArenas {
+  c10::Stream stream;
+  std::vector<std::unique_ptr<Arena>> arenas;
+};
+
 // An arena for the duration of one call; goes back to its pool at the end.
 class ArenaLease {
  public:
-  ArenaLease(ArenaPool* pool, c10::Stream stream, std::unique_ptr<Arena> arena)
-      : pool_(pool), stream_(stream), arena_(std::move(arena)) {}
+  ArenaLease(ArenaPool* pool, IdleArenas* home, std::unique_ptr<Arena> arena)
+      : pool_(pool), home_(home), arena_(std::move(arena)) {}
   ~ArenaLease();
   ArenaLease(ArenaLease&&) = default;
   ArenaLease& operator=(ArenaLease&&) = delete;
@@ -62,7 +67,7 @@ class ArenaLease {
 
  private:
   ArenaPool* pool_;  // NULL: the arena ends with the lease
-  c10::Stream stream_;
+  IdleArenas* home_;
   std::unique_ptr<Arena> arena_;
 };
 
@@ -84,10 +89,13 @@ class ArenaPool {
 
  private:
   friend class ArenaLease;
-  void give_back(c10::Stream stream, std::unique_ptr<Arena> arena);
+  IdleArenas& of(c10::Stream stream);
+  void give_back(IdleArenas& home, std::unique_ptr<Arena> arena);
 
   std::mutex mutex_;
-  std::unordered_map<c10::Stream, std::vector<std::unique_ptr<Arena>>> idle_;
+  // One entry per stream that ever ran a program; the latest stream first. Entries stay where they
+  // are: leases point at them.
+  std::vector<std::unique_ptr<IdleArenas>> idle_;
 };
 
 }  // namespace trident::host

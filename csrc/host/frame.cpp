@@ -22,6 +22,7 @@ Frame::Frame(Program& program, const Arena& arena)
   build_launches(program.variants());
   slots = slot_table_.data();
   outputs = output_table_.data();
+  number_tensors = program.number_tensors();
   // The base's `launches` is what generated code writes parameters and grids through.
   trident_frame::launches = blocks_.data();
 }

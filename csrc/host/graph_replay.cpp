@@ -1,11 +1,8 @@
 #include "host/graph_replay.h"
 
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
-
-#include <algorithm>
 
 namespace trident::host {
 namespace {
@@ -14,43 +11,53 @@ size_t dense_bytes(const c10::TensorImpl& tensor) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize();
 }
 
-const void* storage_begin(const c10::TensorImpl& tensor) { return tensor.storage().data(); }
-
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
 
 }  // namespace
 
-GraphReplay::GraphReplay(driver::CudaLibrary& library, void* exec, c10::Stream stream,
-                         std::vector<TensorRef> inputs, const std::vector<bool>& staged,
-                         const std::vector<bool>& written, std::vector<TensorRef> outputs)
-    : library_(library), exec_(exec), stream_(stream) {
+GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
+                         c10::Stream stream, std::vector<TensorRef> inputs,
+                         const std::vector<bool>& staged, const std::vector<bool>& written,
+                         std::vector<TensorRef> outputs)
+    : library_(library), allocator_(allocator), exec_(exec), stream_(stream) {
   TORCH_CHECK(inputs.size() == staged.size() && inputs.size() == written.size(),
               "every input is staged or not, written or not");
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(!staged[i] || !written[i], "a written input cannot be staged");
-    if (written[i]) written_.push_back(storage_begin(*inputs[i]));
+    if (written[i]) {
+      const c10::Storage& storage = inputs[i]->storage();
+      const auto begin = reinterpret_cast<uintptr_t>(storage.data());
+      written_.push_back({begin, begin + storage.nbytes()});
+    }
     void* address = data(wrap(inputs[i].get()));
-    const size_t bytes = staged[i] ? dense_bytes(*inputs[i]) : 0;
-    inputs_.push_back({std::move(inputs[i]), address, bytes});
+    if (staged[i]) {
+      const size_t bytes = dense_bytes(*inputs[i]);
+      inputs_.push_back({std::move(inputs[i]), address, bytes});
+    } else {
+      inputs_.push_back({nullptr, address, 0});
+    }
   }
-  for (TensorRef& tensor : outputs) {
-    void* address = data(wrap(tensor.get()));
-    const size_t bytes = dense_bytes(*tensor);
-    outputs_.push_back({std::move(tensor), address, bytes});
+  for (const TensorRef& tensor : outputs) {
+    outputs_.push_back({data(wrap(tensor.get())), dense_bytes(*tensor),
+                        c10::typeMetaToScalarType(tensor->dtype()), tensor->sizes().vec(),
+                        tensor->strides().vec()});
   }
 }
 
 bool GraphReplay::matches(const trident_tensor* inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].bytes == 0) {
-      if (data(inputs[i]) != inputs_[i].address) return false;
+    void* address = data(inputs[i]);
+    if (!inputs_[i].own) {
+      if (address != inputs_[i].address) return false;
       continue;
     }
     // A copy made beforehand would miss what the program writes through another input.
-    const void* begin = storage_begin(*unwrap(inputs[i]));
-    if (std::find(written_.begin(), written_.end(), begin) != written_.end()) return false;
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    for (const Range& range : written_) {
+      if (begin < range.end && range.begin < begin + inputs_[i].bytes) return false;
+    }
   }
   const c10::Stream current = current_stream(stream_.device());
   return current == stream_ && !library_.is_capturing(current.native_handle());
@@ -70,16 +77,15 @@ void GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& o
   void* stream = stream_.native_handle();
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].bytes != 0) copy(inputs_[i].address, data(inputs[i]), inputs_[i].bytes, stream);
+    if (inputs_[i].own) copy(inputs_[i].address, data(inputs[i]), inputs_[i].bytes, stream);
   }
   library_.check(library_.api().graph_launch(exec_, static_cast<driver::cuda::Stream>(stream)),
                  "cuGraphLaunch", "graph replay");
   for (const Output& output : outputs_) {
-    at::Tensor fresh =
-        at::empty_strided(output.tensor->sizes(), output.tensor->strides(),
-                          at::TensorOptions(output.tensor->dtype()).device(stream_.device()));
-    copy(fresh.mutable_data_ptr(), output.address, output.bytes, stream);
-    outputs.push_back(fresh.getIntrusivePtr());
+    TensorRef fresh =
+        allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_);
+    copy(data(wrap(fresh.get())), output.address, output.bytes, stream);
+    outputs.push_back(std::move(fresh));
   }
   replays_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -33,12 +33,12 @@ c10::Device resolve_device(const trident_device& device) {
                           : c10::Device(type, static_cast<c10::DeviceIndex>(device.index));
 }
 
+}  // namespace
+
 c10::Allocator* allocator_of(c10::Device device) {
   return device.is_cuda() ? at::detail::getCUDAHooks().getCUDADeviceAllocator()
                           : c10::GetCPUAllocator();
 }
-
-}  // namespace
 
 void Program::CloseLibrary::operator()(void* library) const { dlclose(library); }
 
@@ -80,6 +80,10 @@ void Program::resolve() {
   boxed_.reserve(description_->num_boxed);
   for (uint32_t index = 0; index < description_->num_boxed; ++index) {
     boxed_.push_back(aten::BoxedOp::resolve(description_->boxed[index]));
+  }
+  for (uint32_t index = 0; index < description_->num_number_tensors; ++index) {
+    numbers_.push_back(number_tensor(description_->number_tensors[index]));
+    number_table_.push_back(wrap(numbers_.back().get()));
   }
   for (const std::shared_ptr<driver::Kernel>& kernel : kernels_) kernel->load(device_.index());
 }

@@ -20,6 +20,9 @@
 
 namespace trident::host {
 
+// PyTorch's allocator for a device.
+c10::Allocator* allocator_of(c10::Device device);
+
 // Immutable after load(), but for its pool of idle frames. Calls may run concurrently.
 class Program {
  public:
@@ -61,6 +64,8 @@ class Program {
   uint32_t launches() const { return description_->num_launches; }
   uint32_t calls_typed() const { return description_->calls_typed; }
   uint32_t calls_boxed() const { return description_->calls_boxed; }
+  // False where a call only hands out inputs and views.
+  bool runs_kernels() const { return launches() + calls_typed() + calls_boxed() != 0; }
   uint64_t arena_bytes() const { return description_->arena_bytes; }
   c10::Device device() const { return device_; }  // with its index resolved
 
@@ -68,6 +73,7 @@ class Program {
   const std::vector<std::shared_ptr<driver::Kernel>>& kernels() const { return kernels_; }
   const std::vector<aten::BoxedOp>& boxed() const { return boxed_; }
   Variants& variants() { return variants_; }
+  const trident_tensor* number_tensors() const { return number_table_.data(); }
   // Where fresh tensors on the program's device come from.
   c10::Allocator* allocator() const { return allocator_; }
 
@@ -111,6 +117,8 @@ class Program {
   c10::Allocator* allocator_;
   std::vector<aten::BoxedOp> boxed_;
   Variants variants_;
+  std::vector<TensorRef> numbers_;
+  std::vector<trident_tensor> number_table_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;  // the most recently used last
 };

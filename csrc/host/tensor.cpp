@@ -2,10 +2,13 @@
 #include "host/tensor.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
+
+#include "aten/arguments.h"
 
 namespace trident::host {
 namespace {
@@ -32,8 +35,12 @@ int64_t extent(const trident_layout& layout) {
 
 TensorRef allocate(const trident_layout& layout, c10::DeviceType device,
                    c10::Allocator* allocator) {
-  return at::detail::empty_strided_generic(sizes(layout), strides(layout), allocator,
-                                           dense_keys(device), dtype_of(layout))
+  return allocate(sizes(layout), strides(layout), dtype_of(layout), device, allocator);
+}
+
+TensorRef allocate(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                   c10::DeviceType device, c10::Allocator* allocator) {
+  return at::detail::empty_strided_generic(sizes, strides, allocator, dense_keys(device), dtype)
       .getIntrusivePtr();
 }
 
@@ -47,6 +54,13 @@ TensorRef planned_tensor(const trident_layout& layout, const c10::Storage& stora
   tensor->set_sizes_and_strides(sizes(layout), strides(layout),
                                 layout.offset / static_cast<int64_t>(dtype.itemsize()));
   return tensor;
+}
+
+TensorRef number_tensor(const trident_scalar& number) {
+  const c10::InferenceMode normal(false);
+  at::Tensor tensor = c10::scalar_to_tensor(aten::arg::scalar(number));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor.getIntrusivePtr();
 }
 
 TensorRef view(c10::TensorImpl* base, const trident_layout& layout, bool escapes) {

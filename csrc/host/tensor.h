@@ -48,8 +48,16 @@ int64_t extent(const trident_layout& layout);
 // A fresh tensor of this layout from `allocator`, on the current device and stream.
 TensorRef allocate(const trident_layout& layout, c10::DeviceType device, c10::Allocator* allocator);
 
+// The same for a geometry that no layout describes.
+TensorRef allocate(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                   c10::DeviceType device, c10::Allocator* allocator);
+
 // A tensor over `storage`, whose memory may still come. `offset` of the layout is in bytes.
 TensorRef planned_tensor(const trident_layout& layout, const c10::Storage& storage);
+
+// The tensor that stands for a Python number where an operator takes a tensor. ValueError for a kind
+// that no number has.
+TensorRef number_tensor(const trident_scalar& number);
 
 // A tensor that shares `base`'s storage and version counter. `escapes`: with the view metadata that
 // eager gives; the call must then run below autograd, not below ADInplaceOrView.

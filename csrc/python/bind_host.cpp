@@ -79,7 +79,7 @@ std::shared_ptr<host::GraphReplay> make_replay(uintptr_t exec, int device,
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     return std::make_shared<host::GraphReplay>(
-        driver::CudaLibrary::instance(), reinterpret_cast<void*>(exec),
+        driver::CudaLibrary::instance(), host::allocator_of(place), reinterpret_cast<void*>(exec),
         c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), share(inputs),
         staged, written, share(outputs));
   });

@@ -105,15 +105,16 @@ void bind_scm(py::module_& m) {
         const Call call(args, kwargs);
         bool found = false;
         PyObject* result = translated([&]() -> PyObject* {
-          CallFacts facts;
+          const CallStates::Lease lease(module.call_states());
+          CallState& state = *lease;
           if (!module.collect(call.arguments.data(), call.num_positional, call.keyword_names(),
-                              facts)) {
+                              state.facts)) {
             return nullptr;
           }
-          Specialization* specialization = module.find(facts);
+          Specialization* specialization = module.find(state.facts);
           if (!specialization) return nullptr;
           found = true;
-          return module.run(*specialization, facts, call.arguments.data(), call.num_positional,
+          return module.run(*specialization, state, call.arguments.data(), call.num_positional,
                             call.keyword_names(), compiled_now);
         });
         if (!result && PyErr_Occurred()) throw py::error_already_set();

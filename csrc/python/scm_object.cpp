@@ -73,15 +73,15 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
   walk.words.push_back(tagged(Tag::kState, state_.id()));
   // An argument that is also a weight: code may ask `x is self.weight`.
   for (size_t i = 0; i < walk.tensors.size(); ++i) {
-    const size_t position = state_.position_of(walk.tensors[i]);
-    if (position != guards::State::kNotState) {
+    const uint32_t position = facts.state->tensor_positions.find(walk.tensors[i]);
+    if (position != guards::PointerMap::kAbsent) {
       walk.words.push_back(tagged(Tag::kSameTensor, i << 32 | position));
     }
   }
   // The same of objects: `cache is self.cache`.
   for (size_t i = 0; i < walk.containers.size(); ++i) {
-    const size_t position = state_.container_position_of(walk.containers[i]);
-    if (position != guards::State::kNotState) {
+    const uint32_t position = facts.state->container_positions.find(walk.containers[i]);
+    if (position != guards::PointerMap::kAbsent) {
       walk.words.push_back(tagged(Tag::kReference, i << 32 | position));
     }
   }
@@ -120,9 +120,13 @@ Specialization* Module::find(CallFacts& facts) {
   return nullptr;
 }
 
-PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
-                      PyObject* const* arguments, size_t num_positional, PyObject* keyword_names,
-                      bool compiled_now) {
+Specialization* Module::look_up(PyObject* const* arguments, size_t num_positional,
+                                PyObject* keyword_names, CallFacts& facts) {
+  return collect(arguments, num_positional, keyword_names, facts) ? find(facts) : nullptr;
+}
+
+PyObject* Module::run(Specialization& specialization, CallState& call, PyObject* const* arguments,
+                      size_t num_positional, PyObject* keyword_names, bool compiled_now) {
   const auto keep = specialization.shared_from_this();  // an eviction must not free it meanwhile
   if (!specialization.program) {
     PyObject* result = PyObject_Vectorcall(eager_.get(), arguments, num_positional, keyword_names);
@@ -130,16 +134,7 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
     return result;
   }
   try {
-    // A cache or another large input was replaced for good: the graph is captured anew.
-    if (specialization.graph_mismatches >= kMismatchesBeforeRecapture &&
-        specialization.graph_captures < kMaxCaptures) [[unlikely]] {
-      specialization.graph_tried = false;
-    }
-    if (capture_graph_ && !specialization.graph_tried && specialization.hits >= graph_after_hits_)
-        [[unlikely]] {
-      capture_graph(specialization, facts);
-    }
-    Ref result = specialization.run(facts, compiled_now);
+    Ref result = specialization.run(call, compiled_now);
     ++(compiled_now ? stats.misses : stats.hits);
     specialization.hits += compiled_now ? 0 : 1;
     stats.launches += specialization.program->launches();
@@ -152,7 +147,18 @@ PyObject* Module::run(Specialization& specialization, const CallFacts& facts,
   }
 }
 
+bool Module::wants_graph(Specialization& specialization) const {
+  if (!capture_graph_ || !specialization.program) return false;
+  // A cache or another large input was replaced for good: the graph is captured anew.
+  if (specialization.graph_mismatches >= kMismatchesBeforeRecapture &&
+      specialization.graph_captures < kMaxCaptures) [[unlikely]] {
+    specialization.graph_tried = false;
+  }
+  return !specialization.graph_tried && specialization.hits >= graph_after_hits_;
+}
+
 void Module::capture_graph(Specialization& specialization, const CallFacts& facts) {
+  const auto keep = specialization.shared_from_this();
   specialization.graph_tried = true;
   ++specialization.graph_captures;
   specialization.graph_mismatches = 0;
@@ -162,6 +168,11 @@ void Module::capture_graph(Specialization& specialization, const CallFacts& fact
           specialization.program,
           pybind11::reinterpret_borrow<pybind11::object>(specialization.info.get()),
           pybind11::reinterpret_borrow<pybind11::object>(inputs.get()));
+  if (replay.ptr() == Py_NotImplemented) {  // a later call may be captured
+    specialization.graph_tried = false;
+    --specialization.graph_captures;
+    return;
+  }
   // A graph holds the sizes that it was captured with.
   if (!replay.is_none() && specialization.symbolic.empty()) {
     specialization.graph = replay.cast<std::shared_ptr<host::GraphReplay>>();
@@ -171,11 +182,21 @@ void Module::capture_graph(Specialization& specialization, const CallFacts& fact
 PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
   return translated_or_null([&]() -> PyObject* {
     ++stats.calls;
-    CallFacts facts;
-    if (collect(arguments, num_positional, keyword_names, facts)) {
-      if (Specialization* specialization = find(facts)) {
-        return run(*specialization, facts, arguments, num_positional, keyword_names, false);
+    const CallStates::Lease lease(call_states_);
+    CallState& call = *lease;
+    Specialization* specialization = look_up(arguments, num_positional, keyword_names, call.facts);
+    if (specialization && wants_graph(*specialization)) [[unlikely]] {
+      try {
+        capture_graph(*specialization, call.facts);
+        // Other Python code ran meanwhile, so what the facts borrow may be gone.
+        specialization = look_up(arguments, num_positional, keyword_names, call.facts);
+      } catch (...) {
+        ++stats.errors;
+        throw;
       }
+    }
+    if (specialization) {
+      return run(*specialization, call, arguments, num_positional, keyword_names, false);
     }
     const PackedArguments packed(arguments, num_positional, keyword_names);
     return PyObject_CallFunctionObjArgs(miss_.get(), packed.positional.get(), packed.keywords.get(),

@@ -7,6 +7,7 @@
 
 #include "abi/profiled.h"
 #include "guards/state.h"
+#include "python/call_state.h"
 #include "python/specialization.h"
 #include "scm/guard_table.h"
 
@@ -46,7 +47,7 @@ class Module {
   Specialization* find(CallFacts& facts);
   // Runs a specialization and counts the outcome, a miss if this call had to compile it first. A new
   // reference, or nullptr with an exception set.
-  PyObject* run(Specialization& specialization, const CallFacts& facts, PyObject* const* arguments,
+  PyObject* run(Specialization& specialization, CallState& call, PyObject* const* arguments,
                 size_t num_positional, PyObject* keyword_names, bool compiled_now);
 
   // Publishes under a mask that leaves words open: those of the call at `symbolic`, and those of its
@@ -64,6 +65,7 @@ class Module {
   }
 
   Stats stats;
+  CallStates& call_states() { return call_states_; }
   guards::State& state() { return state_; }
   scm::GuardTable& table() { return table_; }
 
@@ -73,10 +75,15 @@ class Module {
  private:
   guards::Ref miss_;   // (args, kwargs) -> result
   guards::Ref eager_;  // the original callable
+  Specialization* look_up(PyObject* const* arguments, size_t num_positional,
+                          PyObject* keyword_names, CallFacts& facts);
+  bool wants_graph(Specialization& specialization) const;
+  // Runs Python code.
   void capture_graph(Specialization& specialization, const CallFacts& facts);
 
   guards::Ref capture_graph_;
   uint64_t graph_after_hits_ = 0;
+  CallStates call_states_;
   guards::State state_;
   scm::GuardTable table_;
 };

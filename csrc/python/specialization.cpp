@@ -21,61 +21,67 @@ class ReleaseInterpreter {
 
 }  // namespace
 
-Specialization::Inputs::Inputs(const Specialization& specialization, const CallFacts& facts) {
-  held.reserve(specialization.inputs.size());
-  raw.reserve(specialization.inputs.size() + specialization.constants.size());
-  for (const size_t index : specialization.inputs) {
-    held.push_back(THPVariable_Unpack(facts.tensor(index)));
-    raw.push_back(reinterpret_cast<trident_tensor>(held.back().unsafeGetTensorImpl()));
+void Specialization::read_inputs(const CallFacts& facts, std::vector<trident_tensor>& given,
+                                 std::vector<int64_t>& symbols) const {
+  for (const size_t index : inputs) {
+    given.push_back(host::wrap(THPVariable_Unpack(facts.tensor(index)).unsafeGetTensorImpl()));
   }
-  for (const at::Tensor& constant : specialization.constants) {
-    raw.push_back(reinterpret_cast<trident_tensor>(constant.unsafeGetTensorImpl()));
+  for (const at::Tensor& constant : constants) {
+    given.push_back(host::wrap(constant.unsafeGetTensorImpl()));
   }
+  read_symbols(facts.words(), symbols);
+}
+
+void Specialization::hold_inputs(const CallFacts& facts, std::vector<at::Tensor>& held) const {
+  for (const size_t index : inputs) held.push_back(THPVariable_Unpack(facts.tensor(index)));
 }
 
 void Specialization::prepare(const CallFacts& facts) {
-  const Inputs tensors(*this, facts);
-  const std::vector<int64_t> values = symbols(facts.words());
+  std::vector<trident_tensor> given;
+  std::vector<int64_t> symbols;
+  std::vector<at::Tensor> held;
+  read_inputs(facts, given, symbols);
+  hold_inputs(facts, held);
   const ReleaseInterpreter release;
-  program->prepare(tensors.raw.data(), values.data());
+  program->prepare(given.data(), symbols.data());
 }
 
-Ref Specialization::run(const CallFacts& facts, bool& compiled) {
-  const Inputs given(*this, facts);
-  const std::vector<trident_tensor>& raw = given.raw;
-  std::vector<Ref> tensors(result.tensors_used().empty() ? 0 : facts.num_tensors());
+bool Specialization::run_program(CallState& call) {
+  if (!program->runs_kernels()) {
+    return program->run(call.inputs.data(), call.symbols.data(), call.outputs) > 0;
+  }
+  hold_inputs(call.facts, call.held);
+  const ReleaseInterpreter release;
+  return program->run(call.inputs.data(), call.symbols.data(), call.outputs) > 0;
+}
+
+Ref Specialization::run(CallState& call, bool& compiled) {
+  const CallFacts& facts = call.facts;
+  read_inputs(facts, call.inputs, call.symbols);
   for (const size_t index : result.tensors_used())
-    tensors[index] = Ref::borrow(facts.tensor(index));
-  const bool needs_containers =
-      !result.containers_used().empty() || !effects.containers_used().empty();
-  std::vector<Ref> containers(needs_containers ? facts.num_containers() : 0);
-  for (const auto* used : {&result.containers_used(), &effects.containers_used()}) {
-    for (const size_t index : *used) containers[index] = Ref::borrow(facts.container(index));
-  }
+    call.tensors.push_back(Ref::borrow(facts.tensor(index)));
+  for (const size_t index : result.containers_used())
+    call.containers.push_back(Ref::borrow(facts.container(index)));
+  for (const size_t index : effects.containers_used())
+    call.effect_containers.push_back(Ref::borrow(facts.container(index)));
 
-  const std::vector<int64_t> values = symbols(facts.words());
-  const std::shared_ptr<host::GraphReplay> replay = graph;
-  bool replayed = false;
-  std::vector<c10::intrusive_ptr<c10::TensorImpl>> produced;
-  {
-    const ReleaseInterpreter release;
-    if (replay && replay->matches(raw.data())) {
-      replay->replay(raw.data(), produced);
-      replayed = true;
+  if (graph) [[unlikely]] {
+    const std::shared_ptr<host::GraphReplay> replay = graph;
+    if (replay->matches(call.inputs.data())) {
+      replay->replay(call.inputs.data(), call.outputs);
+      graph_mismatches = 0;
     } else {
-      compiled = program->run(raw.data(), values.data(), produced) > 0 || compiled;
+      compiled = run_program(call) || compiled;
+      ++graph_mismatches;
     }
+  } else {
+    compiled = run_program(call) || compiled;
   }
-  if (replay) graph_mismatches = replayed ? 0 : graph_mismatches + 1;
-  std::vector<at::Tensor> outputs;
-  outputs.reserve(produced.size());
-  for (auto& tensor : produced) outputs.push_back(at::Tensor(std::move(tensor)));
 
-  const std::vector<int64_t> numbers = program->numbers(values.data());
-  const Sources sources{tensors, containers, outputs, numbers};
-  const std::vector<Ref> built = result.build(sources);
-  effects.apply(sources, built);
-  return built.at(result_node);
+  const std::vector<int64_t> numbers = program->numbers(call.symbols.data());
+  result.build({call.tensors, call.containers, call.outputs, numbers}, call.built);
+  effects.apply(call.effect_containers, call.built);
+  return call.built.at(result_node);
 }
 
 Ref Specialization::input_objects(const CallFacts& facts) const {

@@ -7,32 +7,11 @@
 #include "guards/state.h"
 #include "host/graph_replay.h"
 #include "host/program.h"
+#include "python/call_state.h"
 #include "python/template.h"
 #include "scm/guard_table.h"
 
 namespace trident::python {
-
-// The facts of one call. Tensors and containers of the arguments come first, then the state's.
-struct CallFacts {
-  guards::Walk arguments;  // words: call shape, arguments, environment, state id
-  const guards::Walk* state = nullptr;
-  size_t state_word = 0;  // position of the word that names the state
-  // The words by which a specialization was found that leaves parts of the state open; else empty.
-  std::vector<uint64_t> open_words;
-
-  scm::Words words() const { return open_words.empty() ? arguments.words : open_words; }
-
-  size_t num_tensors() const { return arguments.tensors.size() + state->tensors.size(); }
-  PyObject* tensor(size_t index) const {
-    const size_t count = arguments.tensors.size();
-    return index < count ? arguments.tensors[index] : state->tensors.at(index - count);
-  }
-  size_t num_containers() const { return arguments.containers.size() + state->containers.size(); }
-  PyObject* container(size_t index) const {
-    const size_t count = arguments.containers.size();
-    return index < count ? arguments.containers[index] : state->containers.at(index - count);
-  }
-};
 
 class Specialization : public scm::Entry {
  public:
@@ -61,16 +40,21 @@ class Specialization : public scm::Entry {
   std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
   bool accepts(scm::Words words) override {
-    if (!symbolic.empty() && !program->guard(symbols(words).data())) return false;
+    if (!symbolic.empty()) {
+      read_symbols(words, guarded_);
+      if (!program->guard(guarded_.data())) return false;
+    }
     return reads.unchanged();
   }
   // A size that was never met again needs no specialization of its own beside one for all sizes.
   bool replaceable() const override { return program != nullptr && hits == 0; }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
-  // lock is held on entry and return, and released while the program runs. Sets `compiled` if a
-  // kernel variant had to be compiled first.
-  guards::Ref run(const CallFacts& facts, bool& compiled);
+  // lock is held on entry and return. It is released while a program runs kernels, which can block;
+  // a graph is launched with the lock held, which takes less time than letting go of it for safety
+  // would: every input would need a reference of its own. Sets `compiled` if a kernel variant had to
+  // be compiled first.
+  guards::Ref run(CallState& call, bool& compiled);
 
   // Compiles the kernel variants that this call needs.
   void prepare(const CallFacts& facts);
@@ -79,22 +63,21 @@ class Specialization : public scm::Entry {
   guards::Ref input_objects(const CallFacts& facts) const;
 
  private:
-  // The program's inputs in one call. Strong references: while the interpreter lock is released
-  // another thread may replace a weight.
-  struct Inputs {
-    Inputs(const Specialization& specialization, const CallFacts& facts);
-    std::vector<at::Tensor> held;
-    std::vector<trident_tensor> raw;
-  };
-
-  std::vector<int64_t> symbols(scm::Words words) const {
-    std::vector<int64_t> values;
-    values.reserve(symbolic.size());
+  // Appends the program's inputs, borrowed, and the values of its symbols.
+  void read_inputs(const CallFacts& facts, std::vector<trident_tensor>& given,
+                   std::vector<int64_t>& symbols) const;
+  // Strong references to the call's inputs: while the interpreter lock is released another thread
+  // may replace a weight.
+  void hold_inputs(const CallFacts& facts, std::vector<at::Tensor>& held) const;
+  bool run_program(CallState& call);  // whether a kernel variant had to be compiled
+  void read_symbols(scm::Words words, std::vector<int64_t>& values) const {
+    values.clear();
     for (const uint32_t position : symbolic) {
       values.push_back(static_cast<int64_t>(words[position]));
     }
-    return values;
   }
+
+  std::vector<int64_t> guarded_;  // only lives within accepts(), which the interpreter lock covers
 };
 
 }  // namespace trident::python

@@ -62,12 +62,12 @@ Template Template::parse(PyObject* nodes) {
         node.index = to_size(payload);
         break;
       case Kind::kTensor:
-        node.index = to_size(payload);
-        result.tensors_used_.push_back(node.index);
+        node.index = result.tensors_used_.size();
+        result.tensors_used_.push_back(to_size(payload));
         break;
       case Kind::kContainer:
-        node.index = to_size(payload);
-        result.containers_used_.push_back(node.index);
+        node.index = result.containers_used_.size();
+        result.containers_used_.push_back(to_size(payload));
         break;
       default:
         node.object = Ref::borrow(payload);
@@ -99,7 +99,7 @@ Ref Template::build_node(const Node& node, const Sources& sources,
   auto* type = reinterpret_cast<PyTypeObject*>(node.object.get());
   switch (node.kind) {
     case Kind::kOutput:
-      return checked(THPVariable_Wrap(sources.outputs.at(node.index)));
+      return checked(THPVariable_Wrap(at::Tensor(sources.outputs.at(node.index))));
     case Kind::kTensor:
       return sources.tensors.at(node.index);
     case Kind::kContainer:
@@ -148,8 +148,7 @@ Ref Template::build_node(const Node& node, const Sources& sources,
   throw std::logic_error("unknown template node");
 }
 
-std::vector<Ref> Template::build(const Sources& sources) const {
-  std::vector<Ref> built;
+void Template::build(const Sources& sources, std::vector<Ref>& built) const {
   built.reserve(nodes_.size());
   for (const Node& node : nodes_) {
     Ref object = build_node(node, sources, built);
@@ -164,7 +163,6 @@ std::vector<Ref> Template::build(const Sources& sources) const {
     }
     built.push_back(std::move(object));
   }
-  return built;
 }
 
 int Template::traverse(visitproc visit, void* arg) const {
@@ -192,16 +190,17 @@ Effects Effects::parse(PyObject* effects) {
                           &node)) {
       throw PythonError();
     }
-    result.effects_.push_back({static_cast<Kind>(kind), static_cast<size_t>(container),
-                               Ref::borrow(key), static_cast<size_t>(node)});
+    result.effects_.push_back(
+        {static_cast<Kind>(kind), Ref::borrow(key), static_cast<size_t>(node)});
     result.containers_used_.push_back(static_cast<size_t>(container));
   }
   return result;
 }
 
-void Effects::apply(const Sources& sources, const std::vector<Ref>& built) const {
-  for (const Effect& effect : effects_) {
-    PyObject* container = sources.containers.at(effect.container).get();
+void Effects::apply(const std::vector<Ref>& containers, const std::vector<Ref>& built) const {
+  for (size_t i = 0; i < effects_.size(); ++i) {
+    const Effect& effect = effects_[i];
+    PyObject* container = containers.at(i).get();
     Ref dict = Ref::borrow(container);
     if (effect.kind == Kind::kSetAttribute || effect.kind == Kind::kDeleteAttribute) {
       dict = checked(PyObject_GenericGetDict(container, nullptr));

@@ -10,12 +10,13 @@
 
 namespace trident::python {
 
-// What a specialization rebuilds objects from: the tensors and containers of this call (arguments
-// first, then state, in walk order), the host program's outputs and its numbers.
+// What a specialization rebuilds objects from: those of the call's tensors and containers that the
+// template uses, in the order of its `tensors_used` and `containers_used`, the host program's
+// outputs and its numbers.
 struct Sources {
   const std::vector<guards::Ref>& tensors;
   const std::vector<guards::Ref>& containers;
-  const std::vector<at::Tensor>& outputs;
+  const std::vector<c10::intrusive_ptr<c10::TensorImpl>>& outputs;
   const std::vector<int64_t>& numbers;
 };
 
@@ -39,10 +40,11 @@ class Template {
   // `nodes`: list of tuples (kind, payload, children, attributes); see trident/capture/template.py.
   static Template parse(PyObject* nodes);
 
-  // Builds every node. Runs no Python code.
-  TRIDENT_PROFILED std::vector<guards::Ref> build(const Sources& sources) const;
+  // Appends every node to `built`, which is empty. Runs no Python code.
+  TRIDENT_PROFILED void build(const Sources& sources, std::vector<guards::Ref>& built) const;
 
-  // Which of the call's tensors and containers the nodes name.
+  // Which of the call's tensors and containers the nodes name, in the order of these nodes. Indexes
+  // count the arguments' first, then the state's, in walk order.
   const std::vector<size_t>& tensors_used() const { return tensors_used_; }
   const std::vector<size_t>& containers_used() const { return containers_used_; }
   size_t size() const { return nodes_.size(); }
@@ -57,7 +59,7 @@ class Template {
   };
   struct Node {
     Kind kind;
-    size_t index = 0;    // output, tensor, container, number
+    size_t index = 0;    // output, number, or position in tensors_used or containers_used
     guards::Ref object;  // constant, or the class to build
     std::vector<guards::Ref> keys;
     std::vector<size_t> children;
@@ -77,7 +79,10 @@ class Effects {
  public:
   // `effects`: list of tuples (kind, container index, key, node index).
   static Effects parse(PyObject* effects);
-  TRIDENT_PROFILED void apply(const Sources& sources, const std::vector<guards::Ref>& built) const;
+  // `containers`: those of the call that containers_used() names, in its order.
+  TRIDENT_PROFILED void apply(const std::vector<guards::Ref>& containers,
+                              const std::vector<guards::Ref>& built) const;
+  // The container of each effect.
   const std::vector<size_t>& containers_used() const { return containers_used_; }
   int traverse(visitproc visit, void* arg) const;
 
@@ -92,7 +97,6 @@ class Effects {
   };
   struct Effect {
     Kind kind;
-    size_t container;
     guards::Ref key;
     size_t node;
   };

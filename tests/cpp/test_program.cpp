@@ -295,8 +295,11 @@ TEST_F(Chain, kernels_must_fit_the_launches) {
 TEST(Load, says_what_is_wrong_with_a_library) {
   EXPECT_MESSAGE("cannot load the host program", Program::load(path("missing"), {}));
   EXPECT_MESSAGE("does not export trident_program_entry", Program::load(path("no_entry"), {}));
-  EXPECT_MESSAGE("was compiled for version 3 of Trident's interface, this is version 2",
-                 Program::load(path("old_abi"), {}));
+  const auto version = [](unsigned number) { return std::to_string(number); };
+  const std::string mismatch = "was compiled for version " + version(TRIDENT_ABI_VERSION + 1) +
+                               " of Trident's interface, this is version " +
+                               version(TRIDENT_ABI_VERSION);
+  EXPECT_MESSAGE(mismatch, Program::load(path("old_abi"), {}));
 }
 
 TEST(Run, a_program_that_breaks_its_contract_is_an_error) {
@@ -346,6 +349,31 @@ TEST_F(Tables, planned_tensors_are_aligned_to_their_elements) {
 TEST_F(Tables, slots_hold_the_planned_tensors) {
   program.num_slots = 0;
   EXPECT_MESSAGE("has 1 planned tensors in 0 slots", host::validate(program, {}));
+}
+
+TEST(Numbers, are_tensors_without_weight_in_type_promotion) {
+  trident_scalar third = {TRIDENT_SCALAR_FLOAT, {0}};
+  third.value.f = 1.0 / 3;
+  const struct {
+    trident_scalar scalar;
+    c10::ScalarType dtype;
+  } cases[] = {
+      {third, at::kDouble},
+      {{TRIDENT_SCALAR_INT, {-7}}, at::kLong},
+      {{TRIDENT_SCALAR_BOOL, {1}}, at::kBool},
+  };
+  const c10::InferenceMode inference;
+  for (const auto& each : cases) {
+    const at::Tensor tensor(host::number_tensor(each.scalar));
+    EXPECT_EQ(tensor.dim(), 0);
+    EXPECT_EQ(tensor.scalar_type(), each.dtype);
+    EXPECT_TRUE(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+    EXPECT_FALSE(tensor.is_inference());
+  }
+  const at::Tensor half = at::ones({2}, at::kHalf);
+  EXPECT_EQ((half * at::Tensor(host::number_tensor(third))).scalar_type(), at::kHalf);
+  EXPECT_EQ(at::Tensor(host::number_tensor(third)).item<double>(), 1.0 / 3);
+  EXPECT_MESSAGE("unknown kind", host::number_tensor({9, {0}}));
 }
 
 TEST_F(Tables, devices_other_than_cpu_and_cuda_are_refused) {

@@ -109,6 +109,36 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
         lambda v: setattr(v, "data", torch.ones(2, 2)),
         lambda v: setattr(v, "data", torch.ones(4)),
     ),
+    "strides of six dimensions": (
+        lambda: torch.ones(1, 1, 1, 1, 3, 3),
+        lambda v: setattr(v, "data", torch.ones(1, 1, 1, 1, 3, 3).transpose(4, 5)),
+        lambda v: setattr(v, "data", torch.ones(1, 1, 1, 1, 3, 3)),
+    ),
+    "tensor dtype": (
+        lambda: torch.ones(4),
+        lambda v: setattr(v, "data", torch.ones(4).int()),
+        lambda v: setattr(v, "data", torch.ones(4)),
+    ),
+    "tensor alignment": (
+        lambda: torch.ones(4),
+        lambda v: setattr(v, "data", torch.ones(5)[1:]),
+        lambda v: setattr(v, "data", torch.ones(4)),
+    ),
+    "tensor behind the object": (
+        lambda: torch.ones(4),
+        lambda v: torch.utils.swap_tensors(v, torch.ones(4).double()),
+        lambda v: torch.utils.swap_tensors(v, torch.ones(4)),
+    ),
+    "lazy conjugate": (
+        lambda: torch.ones(4, dtype=torch.complex64),
+        lambda v: torch.utils.swap_tensors(v, torch.ones(4, dtype=torch.complex64).conj()),
+        lambda v: torch.utils.swap_tensors(v, torch.ones(4, dtype=torch.complex64)),
+    ),
+    "tensor class": (
+        lambda: torch.ones(4),
+        lambda v: setattr(v, "__class__", nn.Parameter),
+        lambda v: setattr(v, "__class__", torch.Tensor),
+    ),
     "tensor flag": (
         lambda: torch.ones(4),
         lambda v: v.requires_grad_(True),
@@ -237,6 +267,19 @@ def test_tensor_values_are_no_state() -> None:
     state.root.value = torch.zeros(4)
     assert state.id() == first
     state.root.value = torch.zeros(5)
+    assert state.id() != first
+
+
+def test_memory_of_a_tensor_may_move_in_place() -> None:
+    weight = torch.ones(4)
+    state = State([weight, torch.ones(4)])
+    first = state.id()
+    kept = []
+    for _ in range(3):
+        kept.append(torch.ones(4))
+        weight.data = kept[-1]
+        assert state.id() == first and state.id() == first
+    weight.data = torch.ones(2, 2)  # noticed although the tensor was seen at other places since
     assert state.id() != first
 
 

@@ -225,7 +225,7 @@ def test_empty_and_views_of_planned_memory_cost_nothing() -> None:
 
 def test_clone_becomes_a_copy_into_planned_memory() -> None:
     host = steps_of(lambda x: (x.clone().add_(1)).sum(), torch.ones(4))
-    assert calls(host) == ["copy_", "add_.Scalar", "sum"]
+    assert calls(host) == ["copy_", "add_.Tensor", "sum"]
 
 
 def test_cast_becomes_a_copy_into_planned_memory() -> None:
@@ -236,6 +236,12 @@ def test_cast_becomes_a_copy_into_planned_memory() -> None:
 def test_fills_write_planned_memory() -> None:
     host = steps_of(lambda x: x + torch.zeros(4) + torch.full((4,), 2.5), torch.ones(4))
     assert calls(host) == ["zero_", "add.out", "fill_.Scalar", "add.Tensor"]
+
+
+def test_number_in_place_of_a_tensor_takes_the_same_forms_as_a_tensor() -> None:
+    host = steps_of(lambda x: 2.0 * (x * 2.0 - 1), torch.ones(4))
+    assert calls(host) == ["mul.out", "sub.out", "mul.Tensor"]
+    assert [step.arguments[1] for step in host.steps if isinstance(step, Call)] == [2.0, 1, 2.0]
 
 
 def test_view_chain_of_an_input_is_one_view() -> None:
@@ -312,7 +318,7 @@ def test_shim_for_another_schema_is_not_called() -> None:
 
 def test_absolute_offset_into_an_input_is_left_to_the_operator() -> None:
     host = steps_of(lambda x: x.as_strided((2,), (1,), 1) + 1, torch.ones(4))
-    assert calls(host) == ["as_strided", "add.Scalar"]
+    assert calls(host) == ["as_strided", "add.Tensor"]
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,23 @@ def test_the_environment_has_pythons_names() -> None:
     assert before["torch.get_default_dtype()"] == "float32"
 
 
+def test_float32_settings_have_pythons_names_and_values() -> None:
+    before = torch.backends.cudnn.conv.fp32_precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    try:
+        ieee = read_back(nothing)
+        torch.backends.cudnn.conv.fp32_precision = "tf32"
+        tf32 = read_back(nothing)
+    finally:
+        torch.backends.cudnn.conv.fp32_precision = before
+    assert [name for name in ieee if ieee[name] != tf32[name]] == [
+        "torch.backends.cudnn.conv.fp32_precision"
+    ]
+    assert ieee["torch.backends.cudnn.conv.fp32_precision"] == "ieee"
+    assert tf32["torch.backends.cudnn.conv.fp32_precision"] == "tf32"
+    assert ieee["torch.get_float32_matmul_precision()"] == torch.get_float32_matmul_precision()
+
+
 @pytest.mark.parametrize(
     ("name", "module", "attribute"),
     [

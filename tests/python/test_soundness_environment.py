@@ -72,6 +72,7 @@ MODES: dict[str, Callable[[], Any]] = {
 
 
 def test_modes_are_facts() -> None:
+    torch.set_float32_matmul_precision(torch.get_float32_matmul_precision())  # no longer "none"
     pair = Pair(lambda: visible, lambda: torch.arange(8.0).reshape(2, 4))
     assert pair.call() == "mh"
     for name, mode in MODES.items():
@@ -317,3 +318,37 @@ def test_threads_and_a_changing_module() -> None:
     assert not wrong
     with torch.no_grad():
         assert fast(torch.ones(2))[0].item() == module.scale
+
+
+@contextlib.contextmanager
+def float32_settings() -> Iterator[None]:
+    settings = [
+        torch.backends.cudnn.conv,
+        torch.backends.cudnn.rnn,
+        torch.backends.cuda.matmul,
+        torch.backends.mkldnn.matmul,
+    ]
+    before = [each.fp32_precision for each in settings]
+    try:
+        yield
+    finally:
+        for each, value in zip(settings, before, strict=True):
+            each.fp32_precision = value
+
+
+def test_float32_precision_of_single_operators_is_a_fact() -> None:
+    def shown(x: torch.Tensor) -> Any:
+        return x + 1, torch.backends.cudnn.rnn.fp32_precision
+
+    with float32_settings():
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+        torch.backends.cudnn.rnn.fp32_precision = "ieee"
+        pair = Pair(lambda: shown, lambda: torch.arange(4.0))
+        assert pair.call() == "mh"
+        # torch's own summary, allow_tf32, raises an error for operators set apart.
+        torch.backends.cudnn.rnn.fp32_precision = "tf32"
+        assert pair.call() == "mh"
+        torch.backends.cudnn.rnn.fp32_precision = "ieee"
+        assert pair.call() == "hh"
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert pair.call() == "mh"

@@ -33,6 +33,7 @@ def _library_folders() -> tuple[str, ...]:
 _FOLDERS = _library_folders()
 
 
+@functools.cache
 def is_library_file(path: str) -> bool:
     """Whether a source file belongs to an installed package or the standard library."""
     if path.startswith("<frozen"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import linecache
 import logging
 from collections.abc import Callable, Iterator
@@ -38,6 +37,7 @@ from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
 from trident.capture.symbolic_operators import decomposed_with_symbols
 from trident.capture.symbols import Symbols
 from trident.capture.template import TemplateBuilder
+from trident.collection import no_garbage_collection
 from trident.errors import NotReadyError, TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
 from trident.kernels import (
@@ -162,7 +162,7 @@ class TracedCall:
             )
             process = ProcessState()
             try:
-                with self._disguise() as refused, _no_garbage_collection():
+                with self._disguise() as refused, no_garbage_collection():
                     outcome = _C.record(lambda: traced(*fakes, *numbers), rules)
             finally:
                 observer.restore()
@@ -445,18 +445,6 @@ def _forget_source(graph_module: torch.fx.GraphModule) -> None:
     if name in getattr(loader, "eval_cache", ()):
         del loader.eval_cache[name]
         linecache.cache.pop(name, None)
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """What a collection runs, callbacks and finalizers, is no part of the call it falls into."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -151,6 +151,9 @@ class BoxedCalls:
             return f"number_value(TRIDENT_VALUE_INT, {written})"
         if isinstance(operand, list):
             return self._list(parameter, operand, before)
+        if parameter.type.kind is Kind.TENSOR:
+            assert isinstance(operand, (bool, int, float))
+            return f"tensor_value({self._scope.constants.number(operand)})"
         if isinstance(operand, torch.device) or parameter.type.kind is Kind.DEVICE:
             assert isinstance(operand, (torch.device, str))
             return f"device_value(trident_device{device_literal(torch.device(operand))})"

@@ -17,6 +17,7 @@ class Constants:
 
     def __init__(self) -> None:
         self.definitions: list[str] = []
+        self.numbers: list[str] = []
         self._names = names.Names()
         self._known: dict[str, str] = {}
 
@@ -60,6 +61,20 @@ class Constants:
             f" = float_scalar({names.floating(value)})",
         )
 
+    def number(self, value: bool | int | float) -> str:
+        """A trident_tensor that stands for the number: an element of the frame's `number_tensors`.
+
+        ``self.numbers`` lists the scalars that the program has the runtime make into tensors.
+        """
+        scalar = self.scalar(value)
+        if scalar not in self.numbers:
+            self.numbers.append(scalar)
+        return f"num[number::{_enumerator(scalar)}]"
+
+    def number_enumerators(self) -> list[str]:
+        """The positions in the frame's `number_tensors`, by name."""
+        return [_enumerator(scalar) for scalar in self.numbers]
+
     def device(self, value: torch.device | str) -> str:
         """The name of a trident_device."""
         device = torch.device(value)
@@ -75,6 +90,11 @@ class Constants:
             self._known[key] = name
             self.definitions.append(f"static const {type_} {name}{rest};")
         return self._known[key]
+
+
+def _enumerator(scalar: str) -> str:
+    # Not `n2`, which is how symbols are spelled.
+    return f"value_{scalar.removeprefix('k').removeprefix('Scalar_')}"
 
 
 def device_literal(device: torch.device) -> str:

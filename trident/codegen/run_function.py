@@ -206,6 +206,8 @@ def _preamble(lines: list[str]) -> str:
         made += "  const trident_tensor* in = frame->inputs;\n"
     if "t[slot::" in text:
         made += "  trident_tensor* t = frame->slots;\n"
+    if "num[number::" in text:
+        made += "  const trident_tensor* num = frame->number_tensors;\n"
     if "out[" in text:
         made += "  trident_tensor* out = frame->outputs;\n"
     made += symbols_in(text, "frame->symbols")

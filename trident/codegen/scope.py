@@ -12,7 +12,8 @@ from trident.ir.steps import HostProgram, InputRef, OutputRef, Slot
 # What every unit, or the body of a function, calls something else. PyTorch has an operator `t`.
 _RESERVED = (
     *("address", "api", "args", "choices", "choose", "compute", "float_scalar", "frame", "guard"),
-    *("in", "layout", "numbers", "out", "results", "run", "sizes", "strides", "symbols", "t"),
+    *("in", "layout", "num", "numbers", "out", "results", "run", "sizes", "strides", "symbols"),
+    "t",
     *expressions.HELPERS,
 )
 

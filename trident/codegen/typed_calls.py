@@ -119,6 +119,9 @@ class TypedCalls:
             return [self._scope.tensor(operand)]
         if isinstance(operand, (sympy.Expr, Real)):
             return [self._varying(parameter, operand, before)]
+        if type_.kind is Kind.TENSOR:
+            assert isinstance(operand, (bool, int, float))
+            return [constants.number(operand)]
         if type_.kind is Kind.SCALAR:
             assert isinstance(operand, (bool, int, float))
             scalar = constants.scalar(operand)

@@ -73,6 +73,7 @@ def write_unit(
         _enumeration("slot", scope.slot_names()),
         _enumeration("launch", launches.enumerators),
         _enumeration("boxed", list(boxed.operators.values())),
+        _enumeration("number", scope.constants.number_enumerators()),
     ]
     if scope.constants.definitions:
         parts.append("\n".join(scope.constants.definitions) + "\n")
@@ -87,7 +88,8 @@ def write_unit(
         _table("trident_launch_record", "kLaunches", launches.records),
         _table("trident_import", "kImports", [each.entry() for each in typed.imports]),
         _table("char* const", "kBoxed", [names.string(each) for each in boxed.operators]),
-        _entry(program, host, launches, typed, boxed, symbols),
+        _table("trident_scalar", "kNumberTensors", scope.constants.numbers),
+        _entry(program, host, scope, launches, typed, boxed, symbols),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -114,6 +116,7 @@ def _table(type_: str, name: str, rows: list[str]) -> str:
 def _entry(
     program: Program,
     host: HostProgram,
+    scope: Scope,
     launches: Launches,
     typed: TypedCalls,
     boxed: BoxedCalls,
@@ -139,6 +142,8 @@ def _entry(
         (table("kImports", typed.imports), "imports"),
         (len(boxed.operators), "num_boxed"),
         (table("kBoxed", boxed.operators), "boxed"),
+        (len(scope.constants.numbers), "num_number_tensors"),
+        (table("kNumberTensors", scope.constants.numbers), "number_tensors"),
         (count_calls(host, typed=True), "calls_typed"),
         (count_calls(host, typed=False), "calls_boxed"),
         ("guard" if symbols.descriptions else "nullptr", "guard"),

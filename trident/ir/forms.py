@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 import sympy
+import torch
 
 from trident.errors import UnsupportedError
 from trident.ir import registry
@@ -116,26 +117,27 @@ def backend(operation: Operation) -> str:
 
 
 def functional_form(operation: Operation) -> Call:
-    """The operator as it stands; numbers in place of tensors select the overload for numbers.
+    """The operator as it stands. A number in place of a tensor stays: the program makes a tensor of
+    it, once, as PyTorch does in each call. One that varies selects the overload for numbers.
 
     Raises:
-        UnsupportedError: where a number stands for a tensor and there is no such overload.
+        UnsupportedError: where a number that varies stands for a tensor and no overload takes it.
     """
     schema = operation.schema
+    pairs = list(zip(schema.parameters, operation.arguments, strict=True))
     numbers = frozenset(
         position
-        for position, (parameter, argument) in enumerate(
-            zip(schema.parameters, operation.arguments, strict=True)
-        )
+        for position, (parameter, argument) in enumerate(pairs)
         if parameter.type.kind is Kind.TENSOR
         and isinstance(argument, (bool, int, float, sympy.Expr, Real))
     )
-    if not numbers:
+    varying = (sympy.Expr, Real)
+    if not any(isinstance(operation.arguments[position], varying) for position in numbers):
         return Call(schema, list(operation.arguments))
     twin = registry.scalar_twin(schema.qualified, numbers)
     if twin is None:
         raise UnsupportedError(
-            f"{operation.name} got a number where it expects a tensor", operation.line
+            f"{operation.name} got a number that varies where it expects a tensor", operation.line
         )
     extra = [parameter.default for parameter in twin.parameters[len(operation.arguments) :]]
     return Call(twin, [*operation.arguments, *extra])
@@ -144,7 +146,8 @@ def functional_form(operation: Operation) -> Call:
 def out_form(operation: Operation, typed: TypedOperators) -> Call | None:
     """A typed form that computes all results into given memory, or None."""
     device = backend(operation)
-    for made in (_fill(operation, typed, device), _copy(operation), _out(operation)):
+    forms = (_fill(operation, typed, device), _copy(operation), _relu(operation), _out(operation))
+    for made in forms:
         if made is not None and typed.has(made.schema, device):
             return made
     return None
@@ -183,10 +186,35 @@ def _copy(operation: Operation) -> Call | None:
     return Call(schemas.lookup("aten::copy_"), arguments, (0,))
 
 
+def _relu(operation: Operation) -> Call | None:
+    """``relu`` runs ``clamp_min`` with 0, which can write into given memory; not for bools."""
+    if operation.name != "aten::relu" or _has_loose_strides(operation):
+        return None
+    result = _result(operation)
+    if result.layout.dtype == torch.bool:
+        return None
+    overload = schemas.lookup("aten::clamp_min.out")
+    return Call(overload, [operation.arguments[0], 0, result], (2,))
+
+
+def _has_loose_strides(operation: Operation) -> bool:
+    return any(value.loose_strides for value in operation.inputs())
+
+
+def _has_numbers(call: Call) -> bool:
+    """Whether a number stands for a tensor."""
+    return any(
+        parameter.type.kind is Kind.TENSOR and isinstance(argument, (bool, int, float))
+        for parameter, argument in zip(call.schema.parameters, call.arguments, strict=True)
+    )
+
+
 def _out(operation: Operation) -> Call | None:
     if operation.schema.namespace != "aten" or operation.schema.mutates:
         return None
     call = functional_form(operation)
+    if _has_loose_strides(operation) and _has_numbers(call):
+        return None  # the operator says what its result looks like
     if call.schema.name == "arange":
         return _arange(call, operation)
     overload = registry.out_overload(call.schema.qualified)
