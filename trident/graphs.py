@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trident._C as _C
+from trident.errors import NotPreparedError
 
 if TYPE_CHECKING:
     from trident.pipeline import SpecializationRecord
@@ -46,6 +47,23 @@ def _capture_place(device: torch.device) -> _CapturePlace:
     if key not in _places:
         _places[key] = _CapturePlace(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
     return _places[key]
+
+
+def check_may_compile(name: str, what: str) -> None:
+    """Refuses to compile inside a user's graph capture, which compiling would break or fall into.
+
+    Args:
+        name: of the optimized callable.
+        what: has not been compiled.
+
+    Raises:
+        NotPreparedError: the current stream is being captured.
+    """
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise NotPreparedError(
+            f"{name} has not been compiled for {what}, and nothing can be compiled while a CUDA "
+            "graph is captured: call prepare() with the same arguments before"
+        )
 
 
 def capture_graph(

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import sympy
-import torch
 from triton.backends.compiler import GPUTarget
 
 from trident import _C
 from trident.capture.result import Capture
-from trident.errors import NotPreparedError, UnsupportedError
+from trident.errors import UnsupportedError
+from trident.graphs import check_may_compile
 from trident.ir import expressions
 from trident.ir.expressions import Real, Size
 from trident.kernels import (
@@ -202,12 +202,7 @@ class ChosenKernels:
             return
 
         def compile_missing(launch: int, choice: int) -> tuple[_C.Kernel, list[int]]:
-            if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-                raise NotPreparedError(
-                    f"{name} needs a kernel that has not been compiled for such arguments, and "
-                    "nothing can be compiled while a CUDA graph is captured: call prepare() with "
-                    "the same arguments before"
-                )
+            check_may_compile(name, "the kernel variant that such arguments need")
             started = time.perf_counter()
             chosen = choices[order[launch]]
             made = chosen.kernel(choice)

@@ -5,21 +5,15 @@ from __future__ import annotations
 import collections
 import logging
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
 
 from trident import _C
 from trident.attempts import Attempts
 from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients, may_record
-from trident.capture.places import place_of
 from trident.capture.reads import ReadSet
 from trident.errors import (
     BuildError,
@@ -34,6 +28,7 @@ from trident.graphs import (
     HITS_BEFORE_AUTOMATIC_CAPTURE,
     HITS_BEFORE_CAPTURE,
     capture_graph,
+    check_may_compile,
 )
 from trident.growing_lists import GrowingLists
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
@@ -42,6 +37,7 @@ from trident.pipeline import CHANGED, SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 from trident.report.guards import log_guards
 from trident.report.misses import MissHistory
+from trident.report.warnings import VALUES_MATTER, Warnings, explain_problem
 
 logger = logging.getLogger("trident")
 
@@ -54,9 +50,6 @@ _MAX_WAITING = 1024
 
 # The most launches that `prepare` tunes in one call.
 _MAX_TUNED_LAUNCHES = 256
-
-# What a trace raises where code or sizes depend on the values of tensors.
-_VALUES_MATTER = (DataDependentOutputException, DynamicOutputShapeException)
 
 # Captures patch Triton's launch path and run PyTorch's tracing machinery: one at a time.
 _capture_lock = threading.RLock()
@@ -95,9 +88,8 @@ class Optimizer:
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._recorded_gradients = 0
-        self._warned: dict[tuple[str, str | None], None] = {}
-        self._warned_evictions = False
         self.misses = MissHistory(self.scm, self.name, function)
+        self.warnings = Warnings(self.name, options["max_specializations"], self.misses)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serves a call that no specialization matches; native code calls it."""
@@ -109,7 +101,11 @@ class Optimizer:
             found, result = _C.run(self.scm, args, kwargs, compiled_now=False)
             if found:
                 return result
-            self._check_not_in_graph_capture()
+            try:
+                check_may_compile(self.name, "this call")
+            except NotPreparedError:
+                _C.count(self.scm, "error")
+                raise
             facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             self.misses.note(facts, record.arguments)
@@ -127,14 +123,6 @@ class Optimizer:
         if waits:
             return self._run_eagerly_first(problem, args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
-
-    def _check_not_in_graph_capture(self) -> None:
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-            _C.count(self.scm, "error")
-            raise NotPreparedError(
-                f"{self.name} has not been compiled for this call, and nothing can be compiled "
-                "while a CUDA graph is captured: call prepare() with the same arguments before"
-            )
 
     def _run_eagerly_first(
         self,
@@ -160,7 +148,7 @@ class Optimizer:
                 self._waits(problem, later)
             elif problem is not None:
                 self._remember_unsupported(problem, later, record)
-                self._warn(problem)
+                self.warnings.ran_eagerly(problem)
         return result
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -187,8 +175,8 @@ class Optimizer:
         if problem is not None:
             if isinstance(problem, TridentError):
                 raise problem
-            if isinstance(problem, _VALUES_MATTER):
-                raise UnsupportedError(*_explain(problem)) from problem
+            if isinstance(problem, VALUES_MATTER):
+                raise UnsupportedError(*explain_problem(problem)) from problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
 
     def _without_grown_lists(
@@ -228,7 +216,9 @@ class Optimizer:
         finally:
             _thread.capturing = False
         self.records.append(record)
-        self._note_eviction(evicted)
+        if evicted is not None:
+            evicted.codes, evicted.reads = (), []
+            self.warnings.evicted()
         log_guards(self.scm, self.name, self.function, record)
         return None
 
@@ -238,7 +228,7 @@ class Optimizer:
         """Publishes that these facts run eagerly, so that later calls go there at once."""
         if facts.unsupported is not None:  # it has no key
             return
-        record.reason, record.where = _explain(problem)
+        record.reason, record.where = explain_problem(problem)
         reads = ReadSet()
         if isinstance(problem, LeftToTriton):
             for namespace, name in problem.places:
@@ -249,7 +239,9 @@ class Optimizer:
         open_words = self._attempts.note_unsupported(facts)
         evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], recorded, record, open_words)
         self.records.append(record)
-        self._note_eviction(evicted)
+        if evicted is not None:
+            evicted.codes, evicted.reads = (), []
+            self.warnings.evicted()
 
     def _waits(self, problem: NotReadyError, facts: _C.Facts) -> bool:
         """Whether such a call is worth another capture; not one that never gets ready."""
@@ -282,39 +274,11 @@ class Optimizer:
             raise
         if strict:
             _C.count(self.scm, "error")
-            raise UnsupportedError(*_explain(problem)) from problem
+            raise UnsupportedError(*explain_problem(problem)) from problem
         _C.count(self.scm, "fallback")
         self._remember_unsupported(problem, facts, record)
-        self._warn(problem)
+        self.warnings.ran_eagerly(problem)
         return result
-
-    def _warn(self, problem: Exception) -> None:
-        reason, where = _explain(problem)
-        if (reason, where) in self._warned:
-            return
-        self._warned[reason, where] = None
-        place = f" (at {where})" if where else ""
-        warnings.warn(f"trident: {self.name} runs eagerly: {reason}{place}", stacklevel=4)
-
-    def _note_eviction(self, evicted: SpecializationRecord | None) -> None:
-        if evicted is None:
-            return
-        evicted.codes, evicted.reads = (), []
-        if self._warned_evictions:
-            return
-        self._warned_evictions = True
-        changing = self.misses.keeps_changing()
-        reason = f"What keeps changing is {changing}" if changing else "Calls keep changing"
-        warnings.warn(
-            f"trident: {self.name} has more than max_specializations="
-            f"{self.options['max_specializations']} specializations; the one used longest ago was "
-            f"dropped. {reason}. trident.explain() lists the last misses.",
-            stacklevel=5,
-        )
-
-    def eager_reasons(self) -> list[str]:
-        """Why calls ran eagerly, each reason once, with the user's line where it is known."""
-        return [f"{reason} (at {where})" if where else reason for reason, where in self._warned]
 
     def stats(self) -> dict[str, Any]:
         """Counters since creation; see `trident.optimize`."""
@@ -323,18 +287,6 @@ class Optimizer:
         counters["specializations"] = sum(1 for _, _, compiled in entries if compiled)
         counters["driver"] = "cuda" if torch.cuda.is_available() else "cpu"
         return counters
-
-
-def _explain(problem: Exception) -> tuple[str, str | None]:
-    """Reason and place of a failed capture."""
-    if isinstance(problem, UnsupportedError):
-        return problem.reason, problem.where
-    place = place_of(problem)
-    if isinstance(problem, DataDependentOutputException):
-        return f"the call's Python code depends on the value of a tensor ({problem.func})", place
-    if isinstance(problem, DynamicOutputShapeException):
-        return f"a tensor's size depends on the values of another ({problem.func})", place
-    return f"capture failed with {type(problem).__name__}: {problem}", place
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -72,5 +72,5 @@ def test_what_cannot_be_believed_runs_eagerly_and_says_so() -> None:
     assert outcomes == "ff"
     from trident.optimize import optimizer_of
 
-    (reason,) = optimizer_of(pair.fast).eager_reasons()
+    (reason,) = optimizer_of(pair.fast).warnings.eager_reasons()
     assert "native_group_norm" in reason and "contiguous()" in reason

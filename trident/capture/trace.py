@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import (
-    disable_proxy_modes_tracing,
-    get_proxy_mode,
-    make_fx,
-)
-from torch.overrides import _pop_mode_temporarily
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from trident import _C
 from trident.capture import registrations
+from trident.capture.addresses import Addresses
 from trident.capture.closed_lists import refuse_reads
-from trident.capture.disguise import check_type_tests, symbolic_numbers_pass_for_numbers
+from trident.capture.disguise import check_type_tests
 from trident.capture.gradients import GradientWatch
+from trident.capture.graph import constants_of, device_of, take_inputs
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.objects import user_attributes
@@ -30,11 +26,16 @@ from trident.capture.observer import Observer
 from trident.capture.places import Places, tensor_names
 from trident.capture.process_state import ProcessState
 from trident.capture.reals import FloatNeededError
-from trident.capture.result import Capture, Input
+from trident.capture.result import Capture
 from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
 from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
-from trident.capture.symbolic_operators import decomposed_with_symbols
+from trident.capture.surroundings import (
+    forget_source,
+    grad_mode_of_caller,
+    symbolic_trace,
+    unseen_trace,
+)
 from trident.capture.symbols import Symbols
 from trident.capture.template import TemplateBuilder
 from trident.collection import no_garbage_collection
@@ -51,7 +52,6 @@ from trident.kernels import (
 )
 
 logger = logging.getLogger("trident")
-_fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def capture_call(
@@ -139,7 +139,7 @@ class TracedCall:
             allow_non_fake_inputs=True,
             shape_env=None if self._symbols is None else self._symbols.environment,
         )
-        self._addresses: dict[int, Any] = {}  # id of a fake's storage -> address modulo 16
+        self._addresses = Addresses()
 
     def capture(self) -> Capture:
         """Traces the call in the caller's grad mode.
@@ -152,10 +152,13 @@ class TracedCall:
         observer = self._observer = Observer(self._containers)
         rules = {**call_rules(), None: observer.enter}
         registered = registrations.changes()
-        with _grad_mode_of_caller(), self._mode:
+        with grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for index, (tensor, fake) in enumerate(zip(self._tensors, fakes, strict=True)):
-                self._note_address(index, tensor, fake)
+                address: Any = tensor.data_ptr() % 16 if tensor.numel() else 0
+                if self._symbols is not None:
+                    address = self._symbols.alignment(index, address)
+                self._addresses.note(tensor, fake, address)
             numbers = self._symbolic_numbers()
             traced = make_fx(
                 self._run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True
@@ -187,11 +190,14 @@ class TracedCall:
             check_type_tests(executed)
             self._symbols.check_floats()
         graph = graph_module.graph
-        _forget_source(graph_module)
+        forget_source(graph_module)
         if self._symbols is not None:
             self._symbols.check_unused_strides(graph)
-        constants = self._constants(graph_module)
-        inputs = self._inputs(graph)
+        constants = constants_of(graph_module)
+        names = tensor_names(
+            self._tensors, self._num_arguments, self._function, self._args, self._kwargs
+        )
+        inputs = take_inputs(graph, self._tensors, names)
         reads = self._reads(executed)
         try:
             recorded = _C.Reads(reads)
@@ -204,7 +210,7 @@ class TracedCall:
             inputs=inputs,
             constants=constants,
             launches=self._launches,
-            device=self._device(graph),
+            device=device_of(graph),
             nodes=self._template.nodes,
             result_node=self._result_node,
             effects=self._effects,
@@ -233,7 +239,7 @@ class TracedCall:
         return [value for _, value in found]
 
     def _disguise(self) -> contextlib.AbstractContextManager[list[Exception]]:
-        return contextlib.nullcontext([]) if self._symbols is None else _symbolic_trace()
+        return contextlib.nullcontext([]) if self._symbols is None else symbolic_trace()
 
     def _run(self, *values: Any) -> list[torch.Tensor]:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
@@ -258,10 +264,10 @@ class TracedCall:
         gradients = GradientWatch(fakes)
         with (
             torch.autograd.set_multithreading_enabled(False),  # only this thread is traced
-            _unseen_trace(),
+            unseen_trace(),
             refuse_hidden_access() as problems,
             refuse_reads() as read_lists,
-            route_launches(self._launch, self._is_aligned) as self._routed,
+            route_launches(self._launch, self._addresses.is_aligned) as self._routed,
             set_wrap_triton_enabled(False),
             self._operators.active(),
         ):
@@ -333,7 +339,7 @@ class TracedCall:
             args,
             kwargs,
             grid,
-            self._address_mod_16,
+            self._addresses.mod_16,
             None if self._symbols is None else self._symbols.reals.real_of,
         )
         for tensor in tensors:
@@ -345,126 +351,3 @@ class TracedCall:
                 )
         self._launches.append(request)
         LAUNCH(tensors, len(self._launches) - 1)
-
-    def _note_address(self, index: int, tensor: torch.Tensor, fake: torch.Tensor) -> None:
-        address: Any = tensor.data_ptr() % 16 if tensor.numel() else 0
-        if self._symbols is not None:
-            address = self._symbols.alignment(index, address)
-        start = address - int(tensor.storage_offset()) * tensor.element_size()
-        storage = fake.untyped_storage()._cdata
-        known = self._addresses.setdefault(storage, start)
-        if known is not start and any(isinstance(each, torch.SymInt) for each in (known, start)):
-            raise UnsupportedError("a tensor whose address varies shares memory with another")
-
-    def _address_mod_16(self, tensor: torch.Tensor) -> int | torch.SymInt:
-        """What a (fake) tensor's address is modulo 16; storages made by operators are aligned."""
-        if tensor.numel() == 0:
-            return 0
-        start = self._addresses.get(tensor.untyped_storage()._cdata, 0)
-        # An address is no number that the program computes.
-        with disable_proxy_modes_tracing():
-            return start + tensor.storage_offset() * tensor.element_size()
-
-    def _is_aligned(self, tensor: torch.Tensor) -> bool:
-        with disable_proxy_modes_tracing():
-            return bool(self._address_mod_16(tensor) % 16 == 0)
-
-    def _constants(self, graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
-        constants = {}
-        for node in graph_module.graph.nodes:
-            if node.op != "get_attr":
-                continue
-            value = getattr(graph_module, node.target)
-            fresh = all(
-                user.target
-                in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-                for user in node.users
-            )
-            if isinstance(value, FakeTensor) or not fresh:
-                raise UnsupportedError(
-                    "the call reads a tensor that is neither an argument nor reachable from the "
-                    "optimized object (a global or a closure variable?)",
-                    next(
-                        (user.meta["where"][1] for user in node.users if "where" in user.meta), None
-                    ),
-                )
-            constants[node.target] = value
-        return constants
-
-    def _inputs(self, graph: torch.fx.Graph) -> list[Input]:
-        """Drops the tensors that the call never reads; returns the others in placeholder order."""
-        names = tensor_names(
-            self._tensors, self._num_arguments, self._function, self._args, self._kwargs
-        )
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        placeholders = placeholders[: len(self._tensors)]  # the others are symbols
-        inputs = []
-        for index, node in enumerate(placeholders):
-            if not node.users:
-                graph.erase_node(node)
-                continue
-            alignment = self._tensors[index].data_ptr() % 16 if self._tensors[index].numel() else 0
-            inputs.append(Input(names[index], index, alignment))
-        return inputs
-
-    def _device(self, graph: torch.fx.Graph) -> torch.device:
-        """Where the call's work happens: the one CUDA device that its values are on, or the CPU."""
-        devices = {
-            node.meta["val"].device
-            for node in graph.nodes
-            if isinstance(node.meta.get("val"), torch.Tensor)
-            and node.meta["val"].device.type == "cuda"
-        }
-        if len(devices) > 1:
-            listed = ", ".join(sorted(str(device) for device in devices))
-            raise UnsupportedError(f"the call computes on several devices ({listed})")
-        return devices.pop() if devices else torch.device("cpu")
-
-
-@contextlib.contextmanager
-def _unseen_trace() -> Iterator[None]:
-    """Keeps PyTorch's own Python code from taking other paths than in eager because it is traced.
-
-    `make_fx` pushes a function mode for annotations that Trident does not use, which makes
-    `has_torch_function` true; attention modules ask whether `make_fx` runs.
-    """
-    module = torch.nn.modules.activation
-    asked = module._is_make_fx_tracing
-    module._is_make_fx_tracing = lambda: False
-    try:
-        with _pop_mode_temporarily():
-            yield
-    finally:
-        module._is_make_fx_tracing = asked
-
-
-def _forget_source(graph_module: torch.fx.GraphModule) -> None:
-    """Drops the text of the graph's own Python code, which PyTorch keeps for every trace."""
-    loader: Any = getattr(torch.fx.graph_module, "_loader", None)
-    name = type(graph_module).forward.__code__.co_filename
-    if name in getattr(loader, "eval_cache", ()):
-        del loader.eval_cache[name]
-        linecache.cache.pop(name, None)
-
-
-@contextlib.contextmanager
-def _symbolic_trace() -> Iterator[list[Exception]]:
-    """What a trace over symbols needs. Its failure is nothing that PyTorch should report."""
-    level = _fake_tensor_log.level
-    _fake_tensor_log.setLevel(logging.CRITICAL)
-    try:
-        with symbolic_numbers_pass_for_numbers() as refused, decomposed_with_symbols():
-            yield refused
-    finally:
-        _fake_tensor_log.setLevel(level)
-
-
-@contextlib.contextmanager
-def _grad_mode_of_caller() -> Iterator[None]:
-    """Leaves inference mode, whose tensors cannot be traced, and keeps the caller's grad mode.
-
-    Leaving inference mode turns gradients on, which would make PyTorch choose other operators.
-    """
-    enabled = torch.is_grad_enabled()
-    with torch.inference_mode(mode=False), torch.set_grad_enabled(enabled):
-        yield

@@ -10,6 +10,7 @@ from triton.compiler.compiler import ASTSource, CompiledKernel
 
 from trident.errors import UnsupportedError
 from trident.kernels.target import backend_for
+from trident.kernels.tuples import with_members
 
 
 class _StandIn:
@@ -31,8 +32,7 @@ def warmup_argument(value: Any, is_aligned: Callable[[torch.Tensor], bool]) -> A
     if isinstance(value, torch.Tensor):
         return _StandIn(value, is_aligned(value))
     if isinstance(value, tuple):
-        items = [warmup_argument(item, is_aligned) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return with_members(value, [warmup_argument(item, is_aligned) for item in value])
     return value
 
 

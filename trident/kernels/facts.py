@@ -11,6 +11,7 @@ import torch
 
 from trident.kernels.functions import as_jit_function
 from trident.kernels.launch import LaunchRequest, SymbolicFloat, SymbolicInt, TensorArg
+from trident.kernels.tuples import with_members
 
 # A parameter's name and, in tuples, the positions of members.
 Path = tuple[Any, ...]
@@ -85,8 +86,7 @@ def without_symbols(request: LaunchRequest) -> LaunchRequest:
 
 def _released(value: Any) -> Any:
     if isinstance(value, tuple):
-        items = [_released(member) for member in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return with_members(value, [_released(member) for member in value])
     if isinstance(value, TensorArg) and value.address is not None:
         return dataclasses.replace(value, address=value.address_mod_16)
     if isinstance(value, SymbolicInt):
@@ -109,8 +109,9 @@ def with_answers(request: LaunchRequest, answers: Answers) -> LaunchRequest:
 
 def _replaced(path: Path, value: Any, answers: Answers) -> Any:
     if isinstance(value, tuple):
-        items = [_replaced((*path, i), member, answers) for i, member in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return with_members(
+            value, [_replaced((*path, i), member, answers) for i, member in enumerate(value)]
+        )
     if isinstance(value, TensorArg) and value.address is not None:
         aligned = answers.get((path, Question.ALIGNED), value.address_mod_16 == 0)
         return dataclasses.replace(value, address_mod_16=0 if aligned else 1)

@@ -13,19 +13,14 @@ from typing import Any, TypeAlias
 import torch
 import triton
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from triton.backends.compiler import BaseBackend
-from triton.runtime.jit import JITFunction, TensorWrapper, create_function_from_signature
+from triton.runtime.jit import TensorWrapper
 
 from trident.errors import UnsupportedError
+from trident.kernels.binding import as_known, bind, select_options
 from trident.kernels.descriptors import DescriptorArg, describe, is_descriptor
 from trident.kernels.flag_gems import plain_argument
-from trident.kernels.functions import (
-    IdentityCache,
-    as_jit_function,
-    check_expressible,
-    is_interpreted,
-)
-from trident.kernels.target import backend_for, current_target
+from trident.kernels.functions import as_jit_function, check_expressible
+from trident.kernels.tuples import with_members
 
 AddressMod16: TypeAlias = "Callable[[torch.Tensor], int | torch.SymInt]"
 
@@ -181,8 +176,9 @@ class _Recorder:
         if isinstance(value, TensorWrapper):
             return self._tensor(name, value.base, value.dtype)
         if isinstance(value, tuple):
-            items = [self.replace(f"{name}[{i}]", item) for i, item in enumerate(value)]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+            return with_members(
+                value, [self.replace(f"{name}[{i}]", item) for i, item in enumerate(value)]
+            )
         if is_descriptor(value):
             return self._descriptor(name, value)
         self.check(name, value)
@@ -238,67 +234,6 @@ def _hint(value: torch.SymInt) -> int:
     return hint
 
 
-def _known(value: Any) -> Any:
-    """A value that a kernel is compiled with: a symbolic one is fixed, which adds a guard."""
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    if isinstance(value, torch.SymBool):
-        return bool(value)
-    if isinstance(value, torch.SymFloat):
-        return float(value)
-    if isinstance(value, tuple):
-        items = [_known(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-# Returns bound arguments, specialization, options.
-_Binder = Callable[..., tuple[dict[str, Any], list[Any], dict[str, Any]]]
-
-
-def _make_binder(kernel: Any) -> _Binder:
-    function = as_jit_function(kernel)
-    binder: _Binder = create_function_from_signature(
-        function.signature, function.params, BaseBackend
-    )
-    return binder
-
-
-_binders = IdentityCache(_make_binder)
-
-
-class _Held:
-    """Stands for a tensor while arguments are bound: the binder must not ask for its address."""
-
-    def __init__(self, value: Any, dtype: Any) -> None:
-        self.value = value
-        self.dtype = dtype
-
-    @staticmethod
-    def data_ptr() -> int:
-        return 0
-
-
-def _hold(value: Any) -> Any:
-    if isinstance(value, torch.Tensor | TensorWrapper):
-        return _Held(value, value.dtype)
-    if isinstance(value, torch.SymInt | torch.SymFloat):
-        return _Held(value, torch.int64)
-    if isinstance(value, tuple):
-        items = [_hold(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def _release(value: Any) -> Any:
-    if isinstance(value, _Held):
-        return value.value
-    if isinstance(value, tuple):
-        items = [_release(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
 def record_launch(
     kernel: Any,
     args: Sequence[Any],
@@ -334,19 +269,14 @@ def record_launch(
     args = [plain_argument(value) for value in args]
     kwargs = {name: plain_argument(value) for name, value in kwargs.items()}
 
-    bound, _, _ = _binders.get(kernel)(
-        *(_hold(value) for value in args), **{name: _hold(value) for name, value in kwargs.items()}
-    )
-    bound = {name: _release(value) for name, value in bound.items()}
-    options = {
-        name: _known(value) for name, value in _select_options(kernel, function, kwargs).items()
-    }
+    bound = bind(kernel, args, kwargs)
+    options = select_options(kernel, kwargs)
 
     arguments = {}
     for parameter in function.params:
         value = bound[parameter.name]
         if parameter.is_constexpr:
-            value = _known(value)
+            value = as_known(value)
             recorder.check(parameter.name, value)
             arguments[parameter.name] = value
         else:
@@ -357,21 +287,6 @@ def record_launch(
         kernel, arguments, options, extents, where, label, len(recorder.tensors)
     )
     return request, recorder.tensors
-
-
-def _select_options(
-    kernel: Any, function: JITFunction, kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The keywords that Triton takes for options; one that names a parameter counts as both."""
-    known = backend_for(current_target()).parse_options({}).__dict__
-    # The interpreter drops unknown keywords instead of refusing them.
-    if not is_interpreted(kernel):
-        for name in ("device_type", "device", "stream"):
-            assert name not in kwargs, f"{name} option is deprecated; current {name} will be used"
-        for name in kwargs:
-            if name not in known and name not in function.arg_names:
-                raise KeyError(f"Keyword argument {name} was specified but unrecognised")
-    return {name: value for name, value in kwargs.items() if name in known}
 
 
 def _canonical_grid(

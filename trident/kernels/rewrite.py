@@ -18,6 +18,7 @@ from triton.runtime.interpreter import interpreter_semantic
 
 from trident.kernels.functions import IdentityCache, as_jit_function
 from trident.kernels.language import resolve, resolve_attribute
+from trident.kernels.tuples import with_members
 
 
 def _to_value(value: Any) -> Any:
@@ -25,8 +26,7 @@ def _to_value(value: Any) -> Any:
     if isinstance(value, tl.constexpr):
         value = value.value
     if isinstance(value, tuple):
-        items = [_to_value(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return with_members(value, [_to_value(item) for item in value])
     return interpreter_semantic.to_tensor(value, False)
 
 

@@ -13,6 +13,7 @@ from triton.runtime.jit import TensorWrapper
 from trident.errors import NotReadyError
 from trident.kernels import flag_gems
 from trident.kernels.hooks import Place
+from trident.kernels.tuples import with_members
 
 logger = logging.getLogger("trident")
 
@@ -108,8 +109,7 @@ def tune_on_scratch(problem: NeedsTuning) -> None:
         if isinstance(value, TensorWrapper):
             return TensorWrapper(scratch(value.base), value.dtype)
         if isinstance(value, tuple):
-            items = [scratch(item) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+            return with_members(value, [scratch(item) for item in value])
         if not isinstance(value, torch.Tensor):
             return _fixed(value)
         storage = value.untyped_storage()

@@ -26,6 +26,7 @@ from trident.kernels.functions import (
 from trident.kernels.launch import LaunchRequest, SymbolicFloat, SymbolicInt, TensorArg
 from trident.kernels.packing import bit_width, is_integer, pack_scalar
 from trident.kernels.target import backend_for
+from trident.kernels.tuples import with_members
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,8 +165,7 @@ def _present(value: Any) -> Any:
     if isinstance(value, DescriptorArg):
         return value.as_triton()
     if isinstance(value, tuple):
-        items = [_present(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return with_members(value, [_present(item) for item in value])
     return value
 
 

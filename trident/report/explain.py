@@ -64,7 +64,7 @@ def explain(optimized: Any) -> str:
     if optimizer.misses.misses:
         lines += ["", f"last misses, at most {MAX_MISSES}:"]
         lines.extend(f"    {miss}" for miss in optimizer.misses.misses)
-    lines.extend(f"not captured: {reason}" for reason in optimizer.eager_reasons())
+    lines.extend(f"not captured: {reason}" for reason in optimizer.warnings.eager_reasons())
     return "\n".join(lines)
 
 

@@ -121,7 +121,7 @@ class Tally:
         self.wrong.remove(case.name)
         assert stats["errors"] == 0
         optimizer = type(fast).__trident_optimizer__
-        reasons = "; ".join(dict.fromkeys(optimizer.eager_reasons()))
+        reasons = "; ".join(dict.fromkeys(optimizer.warnings.eager_reasons()))
         if stats["hits"]:
             self.captured.append(case.name)
             assert case.name not in expected, f"{case.name} is captured now"

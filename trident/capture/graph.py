@@ -1,0 +1,75 @@
+"""What a traced graph needs from outside: constants, inputs, a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from trident.capture.result import Input
+from trident.errors import UnsupportedError
+
+
+def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The tensors that the traced code made of literals, by the target of their `get_attr` nodes.
+
+    Raises:
+        UnsupportedError: the code reads a tensor that came from elsewhere.
+    """
+    constants = {}
+    for node in graph_module.graph.nodes:
+        if node.op != "get_attr":
+            continue
+        value = getattr(graph_module, node.target)
+        fresh = all(
+            user.target
+            in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+            for user in node.users
+        )
+        if isinstance(value, FakeTensor) or not fresh:
+            raise UnsupportedError(
+                "the call reads a tensor that is neither an argument nor reachable from the "
+                "optimized object (a global or a closure variable?)",
+                next((user.meta["where"][1] for user in node.users if "where" in user.meta), None),
+            )
+        constants[node.target] = value
+    return constants
+
+
+def take_inputs(
+    graph: torch.fx.Graph, tensors: Sequence[torch.Tensor], names: Sequence[str]
+) -> list[Input]:
+    """Drops the placeholders of tensors that the call never reads; returns the others in order.
+
+    Args:
+        graph: its first placeholders are the tensors, those behind them symbols.
+        tensors: of arguments and state.
+        names: of the tensors, for messages.
+    """
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = []
+    for index, (node, tensor) in enumerate(zip(placeholders, tensors, strict=False)):
+        if not node.users:
+            graph.erase_node(node)
+            continue
+        alignment = tensor.data_ptr() % 16 if tensor.numel() else 0
+        inputs.append(Input(names[index], index, alignment))
+    return inputs
+
+
+def device_of(graph: torch.fx.Graph) -> torch.device:
+    """Where the call's work happens: the one CUDA device that its values are on, or the CPU.
+
+    Raises:
+        UnsupportedError: it happens on several.
+    """
+    devices = {
+        node.meta["val"].device
+        for node in graph.nodes
+        if isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].device.type == "cuda"
+    }
+    if len(devices) > 1:
+        listed = ", ".join(sorted(str(device) for device in devices))
+        raise UnsupportedError(f"the call computes on several devices ({listed})")
+    return devices.pop() if devices else torch.device("cpu")

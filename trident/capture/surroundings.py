@@ -1,0 +1,66 @@
+"""What surrounds a trace, so that PyTorch and the user's code run in it as they do in eager."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import _pop_mode_temporarily
+
+from trident.capture.disguise import symbolic_numbers_pass_for_numbers
+from trident.capture.symbolic_operators import decomposed_with_symbols
+
+_fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+@contextlib.contextmanager
+def unseen_trace() -> Iterator[None]:
+    """Keeps PyTorch's own Python code from taking other paths than in eager because it is traced.
+
+    `make_fx` pushes a function mode for annotations that Trident does not use, which makes
+    `has_torch_function` true; attention modules ask whether `make_fx` runs.
+    """
+    module = torch.nn.modules.activation
+    asked = module._is_make_fx_tracing
+    module._is_make_fx_tracing = lambda: False
+    try:
+        with _pop_mode_temporarily():
+            yield
+    finally:
+        module._is_make_fx_tracing = asked
+
+
+@contextlib.contextmanager
+def symbolic_trace() -> Iterator[list[Exception]]:
+    """What a trace over symbols needs. Its failure is nothing that PyTorch should report."""
+    level = _fake_tensor_log.level
+    _fake_tensor_log.setLevel(logging.CRITICAL)
+    try:
+        with symbolic_numbers_pass_for_numbers() as refused, decomposed_with_symbols():
+            yield refused
+    finally:
+        _fake_tensor_log.setLevel(level)
+
+
+@contextlib.contextmanager
+def grad_mode_of_caller() -> Iterator[None]:
+    """Leaves inference mode, whose tensors cannot be traced, and keeps the caller's grad mode.
+
+    Leaving inference mode turns gradients on, which would make PyTorch choose other operators.
+    """
+    enabled = torch.is_grad_enabled()
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(enabled):
+        yield
+
+
+def forget_source(graph_module: torch.fx.GraphModule) -> None:
+    """Drops the text of the graph's own Python code, which PyTorch keeps for every trace."""
+    loader: Any = getattr(torch.fx.graph_module, "_loader", None)
+    name = type(graph_module).forward.__code__.co_filename
+    if name in getattr(loader, "eval_cache", ()):
+        del loader.eval_cache[name]
+        linecache.cache.pop(name, None)
