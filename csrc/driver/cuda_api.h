@@ -1,6 +1,6 @@
 // The part of CUDA's driver API that Trident uses, declared here so that no CUDA toolkit is needed
 // to build: types by their documented layout, entry points as one table of function pointers.
-// tests/cpp/test_driver.cpp compares sizes, offsets and constants with the real cuda.h.
+// tests/cpp/test_cuda_declarations.cpp compares sizes, offsets and constants with the real cuda.h.
 #pragma once
 
 #include <cstddef>

@@ -110,6 +110,9 @@ class FakeCuda {
                                         int) { return answer("function_set_cache_config"); },
         .stream_is_capturing =
             [](void*, int* status) { return *status = 0, answer("stream_is_capturing"); },
+        .memcpy_device_to_device = [](uintptr_t, uintptr_t, size_t,
+                                      void*) { return answer("memcpy_device_to_device"); },
+        .graph_launch = [](void*, void*) { return answer("graph_launch"); },
         .tensor_map_encode_tiled = record_tensor_map,
         .launch_kernel = record_launch,
     };

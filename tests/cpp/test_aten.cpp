@@ -11,6 +11,7 @@
 #include "aten/arguments.h"
 #include "aten/boxed.h"
 #include "aten/registry.h"
+#include "errors.h"
 
 namespace trident::aten {
 namespace {
@@ -36,16 +37,6 @@ std::string pending_message() {
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
   }
-}
-
-template <typename Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 trident_value tensor_value(const at::Tensor& tensor) {

@@ -1,21 +1,16 @@
 // The driver seam: packing, attributes, limits and return codes, over a driver that records.
-#include <Python.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/Exceptions.h>
 
-#include <bit>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "errors.h"
 #include "fake_cuda.h"
-
-#ifdef TRIDENT_TEST_CUDA_H
-#include <cuda.h>
-#endif
 
 namespace trident::test {
 namespace {
 
-using driver::CpuKernel;
-using driver::CpuLaunch;
 using driver::CudaKernel;
 using driver::CudaKernelSpec;
 using driver::CudaLaunch;
@@ -29,17 +24,6 @@ CudaKernelSpec spec(size_t num_params = 0) {
           .name = "add_kernel",
           .label = "add",
           .params = std::vector<std::string>(num_params, "*fp32")};
-}
-
-template <typename Error, typename Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 class CudaDriver : public ::testing::Test {
@@ -353,132 +337,6 @@ TEST_F(CudaDriver, unknown_parameter_types_are_refused) {
   s.params = {"i32", "tensordesc<fp16[64, 64]>"};
   EXPECT_THROW(CudaKernel(*library, s), c10::ValueError);
 }
-
-class Interpreter : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    if (Py_IsInitialized()) return;
-    Py_InitializeEx(0);
-    // Host programs run without the interpreter lock.
-    PyEval_SaveThread();
-  }
-
-  // Defines `run` by Python source and returns the namespace, new reference.
-  static PyObject* define(const char* source) {
-    PyObject* names = PyDict_New();
-    PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
-    PyObject* result = PyRun_String(source, Py_file_input, names, names);
-    EXPECT_NE(result, nullptr);
-    Py_XDECREF(result);
-    return names;
-  }
-};
-
-TEST_F(Interpreter, values_have_the_type_that_the_kernel_reads) {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* names =
-      define("seen = []\ndef run(grid, values):\n    seen.append(repr((grid, values)))\n");
-  auto kernel = std::make_unique<CpuKernel>(
-      PyDict_GetItemString(names, "run"), "add",
-      std::vector<std::string>{"*fp32", "u1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
-                               "fp16", "bf16", "fp32", "fp64"});
-  PyGILState_Release(state);
-
-  // The upper bytes of narrow values are not the kernel's to read.
-  const uint64_t garbage = 0xabcd000000000000u;
-  const uint64_t values[] = {0x7f0012345678u,
-                             garbage | 1,
-                             garbage | 0xff,
-                             garbage | 0xfffe,
-                             garbage | 0xfffffffd,
-                             static_cast<uint64_t>(-4),
-                             garbage | 0xff,
-                             garbage | 0xfffe,
-                             garbage | 0xfffffffd,
-                             static_cast<uint64_t>(-4),
-                             garbage | 0x3e00,
-                             garbage | 0xbfc0,
-                             garbage | std::bit_cast<uint32_t>(0.25f),
-                             std::bit_cast<uint64_t>(0.1)};
-  CpuLaunch(*kernel, -1, values).run(kGrid, nullptr);
-  const uint32_t empty[3] = {1, 0, 1};
-  CpuLaunch(*kernel, -1, values).run(empty, nullptr);
-  kernel.reset();
-
-  const PyGILState_STATE again = PyGILState_Ensure();
-  PyObject* seen = PyDict_GetItemString(names, "seen");
-  ASSERT_EQ(PyList_Size(seen), 1);
-  EXPECT_STREQ(PyUnicode_AsUTF8(PyList_GetItem(seen, 0)),
-               "((5, 3, 2), (139638282147448, True, -1, -2, -3, -4, 255, 65534, 4294967293, "
-               "18446744073709551612, 1.5, -1.5, 0.25, 0.1))");
-  Py_DECREF(names);
-  PyGILState_Release(again);
-}
-
-TEST_F(Interpreter, a_python_exception_leaves_as_it_is) {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* names = define("def run(grid, values):\n    raise IndexError('row 7')\n");
-  CpuKernel kernel(PyDict_GetItemString(names, "run"), "gather", {});
-  PyGILState_Release(state);
-  try {
-    CpuLaunch(kernel, -1, nullptr).run(kGrid, nullptr);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (python_error& error) {
-    const PyGILState_STATE again = PyGILState_Ensure();
-    EXPECT_TRUE(PyErr_GivenExceptionMatches(error.type, PyExc_IndexError));
-    PyGILState_Release(again);
-  }
-}
-
-#ifdef TRIDENT_TEST_CUDA_H
-using driver::cuda::LaunchAttribute;
-using driver::cuda::LaunchConfig;
-static_assert(sizeof(LaunchConfig) == sizeof(CUlaunchConfig));
-static_assert(offsetof(LaunchConfig, grid) == offsetof(CUlaunchConfig, gridDimX));
-static_assert(offsetof(LaunchConfig, block) == offsetof(CUlaunchConfig, blockDimX));
-static_assert(offsetof(LaunchConfig, shared_bytes) == offsetof(CUlaunchConfig, sharedMemBytes));
-static_assert(offsetof(LaunchConfig, stream) == offsetof(CUlaunchConfig, hStream));
-static_assert(offsetof(LaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs));
-static_assert(offsetof(LaunchConfig, num_attributes) == offsetof(CUlaunchConfig, numAttrs));
-static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));
-static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
-static_assert(static_cast<int>(AttributeId::kCooperative) == CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
-static_assert(static_cast<int>(AttributeId::kClusterDimension) ==
-              CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-static_assert(static_cast<int>(AttributeId::kClusterSchedulingPolicyPreference) ==
-              CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
-static_assert(static_cast<int>(AttributeId::kProgrammaticStreamSerialization) ==
-              CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
-static_assert(driver::cuda::kFunctionMaxThreadsPerBlock == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-static_assert(driver::cuda::kFunctionMaxDynamicSharedSizeBytes ==
-              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-static_assert(driver::cuda::kFunctionNonPortableClusterSizeAllowed ==
-              CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
-static_assert(driver::cuda::kFunctionCachePreferShared == CU_FUNC_CACHE_PREFER_SHARED);
-static_assert(driver::cuda::kDeviceMaxSharedMemoryPerBlockOptin ==
-              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-static_assert(driver::cuda::kStreamCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
-static_assert(driver::cuda::kClusterSchedulingSpread == CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
-static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) <= 128);
-static_assert(driver::cuda::kTensorMapInterleaveNone == CU_TENSOR_MAP_INTERLEAVE_NONE);
-static_assert(driver::cuda::kTensorMapPromoteL2To128Bytes == CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
-static_assert(driver::cuda::kTensorMapFillNone == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-static_assert(driver::cuda::kTensorMapFillNan == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
-
-// A value written through the real header is read back through ours.
-TEST(CudaDeclarations, the_attribute_union_agrees_with_cuda_h) {
-  CUlaunchAttribute real{};
-  real.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  real.value.clusterDim.x = 2;
-  real.value.clusterDim.y = 3;
-  real.value.clusterDim.z = 4;
-  LaunchAttribute ours;
-  std::memcpy(&ours, &real, sizeof(ours));
-  EXPECT_EQ(ours.value.cluster.x, 2u);
-  EXPECT_EQ(ours.value.cluster.y, 3u);
-  EXPECT_EQ(ours.value.cluster.z, 4u);
-}
-#endif
 
 }  // namespace
 }  // namespace trident::test

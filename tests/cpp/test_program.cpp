@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "errors.h"
 #include "host/arena.h"
 #include "host/program.h"
 #include "host/validate.h"
@@ -40,19 +41,6 @@ def run(grid, values):
 
 std::string path(const char* name) {
   return std::string(TRIDENT_TEST_PROGRAM_DIR) + "/" + name + ".so";
-}
-
-template <typename Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 #define EXPECT_MESSAGE(text, ...)                              \

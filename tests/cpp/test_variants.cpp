@@ -1,4 +1,5 @@
 // Kernel variants that are chosen per call: the table, and launches over a driver that records.
+#include "errors.h"
 #include "host/variants.h"
 
 #include <Python.h>
@@ -48,17 +49,6 @@ class VariantTable : public ::testing::Test {
   }
   Variant general() { return variant({"*fp32", "i32", "*fp32"}, {0, 1, 2}); }
   Variant without_count() { return variant({"*fp32", "*fp32"}, {0, 2}); }
-
-  template <typename Body>
-  std::string message_of(Body&& body) {
-    try {
-      body();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return "";
-  }
 
   FakeCuda fake;
   std::unique_ptr<driver::CudaLibrary> library = fake.library();
