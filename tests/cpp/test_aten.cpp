@@ -16,6 +16,8 @@
 namespace trident::aten {
 namespace {
 
+using test::message_of;
+
 trident_tensor borrow(const at::Tensor& tensor) {
   return reinterpret_cast<trident_tensor>(tensor.unsafeGetTensorImpl());
 }
