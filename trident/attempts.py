@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from trident import _C
 from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients
+from trident.capture.outside import OutsideTensorError
 from trident.capture.soft_words import NeedsValueError, SymbolicWords
 from trident.dim import Hints
 from trident.errors import NotReadyError, UnsupportedError
@@ -87,7 +88,7 @@ class Attempts:
             tried.add((symbolic.positions, symbolic.free))
             try:
                 result = compile_with(symbolic)
-            except (NotReadyError, RecordsGradients, ClosedListError):
+            except (NotReadyError, RecordsGradients, ClosedListError, OutsideTensorError):
                 raise
             except NeedsValueError as problem:
                 logger.info("%s: numbers stay fixed: %s", self._name, problem)

@@ -14,6 +14,7 @@ from trident import _C
 from trident.attempts import Attempts
 from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients, may_record
+from trident.capture.outside import OutsideRoots, OutsideTensorError
 from trident.capture.reads import ReadSet
 from trident.errors import (
     BuildError,
@@ -85,6 +86,7 @@ class Optimizer:
             self.name, function, options["dynamic"], options["max_specializations"]
         )
         self._lists = GrowingLists(self.scm)
+        self._roots = OutsideRoots(self.scm)
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._recorded_gradients = 0
@@ -111,8 +113,7 @@ class Optimizer:
             self.misses.note(facts, record.arguments)
             facts = self._without_grown_lists(facts, args, kwargs)
             problem = self._compile(args, kwargs, facts, record)
-            if isinstance(problem, ClosedListError):
-                self._lists.reopen(facts)
+            if self._mends(problem, facts):
                 return self.miss(args, kwargs)
             if problem is None:
                 found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
@@ -143,6 +144,9 @@ class Optimizer:
             # A call that changed what it depends on is compiled when it comes back to it.
             changed = later.words != facts.words or later.state_words != facts.state_words
             problem = problem if changed else self._compile(args, kwargs, later, record)
+            while self._mends(problem, later):
+                later = _C.collect(self.scm, args, kwargs)
+                problem = self._compile(args, kwargs, later, record)
             _C.count(self.scm, "miss" if problem is None else "fallback")
             if isinstance(problem, NotReadyError):
                 self._waits(problem, later)
@@ -163,8 +167,7 @@ class Optimizer:
             facts = self._without_grown_lists(facts, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
             problem = self._compile(args, kwargs, facts, record)
-            if isinstance(problem, ClosedListError):
-                self._lists.reopen(facts)
+            if self._mends(problem, facts):
                 self.prepare(args, kwargs)
                 return
             for _ in range(_MAX_TUNED_LAUNCHES):
@@ -178,6 +181,13 @@ class Optimizer:
             if isinstance(problem, VALUES_MATTER):
                 raise UnsupportedError(*explain_problem(problem)) from problem
             raise TridentError(f"{self.name} cannot be prepared: {problem}") from problem
+
+    def _mends(self, problem: Exception | None, facts: _C.Facts) -> bool:
+        """Takes into the state what a capture found missing; whether to capture again."""
+        if isinstance(problem, ClosedListError):
+            self._lists.reopen(facts)
+            return True
+        return isinstance(problem, OutsideTensorError) and self._roots.add(problem)
 
     def _without_grown_lists(
         self, facts: _C.Facts, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +12,14 @@ from trident.errors import UnsupportedError
 
 
 class Addresses:
-    """Addresses modulo 16, in bytes; storages that operators make are aligned."""
+    """Addresses modulo 16, in bytes; storages that operators make are aligned.
 
-    def __init__(self) -> None:
+    Args:
+        stand_in: gives the fake of a tensor, which may be real.
+    """
+
+    def __init__(self, stand_in: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._stand_in = stand_in
         self._starts: dict[int, Any] = {}  # of each input's storage, by its fake's identity
 
     def note(self, tensor: torch.Tensor, fake: torch.Tensor, mod_16: int | torch.SymInt) -> None:
@@ -28,7 +34,8 @@ class Addresses:
             raise UnsupportedError("a tensor whose address varies shares memory with another")
 
     def mod_16(self, tensor: torch.Tensor) -> int | torch.SymInt:
-        """A number that is a (fake) tensor's address modulo 16."""
+        """A number that is a tensor's address modulo 16."""
+        tensor = self._stand_in(tensor)
         if tensor.numel() == 0:
             return 0
         start = self._starts.get(tensor.untyped_storage()._cdata, 0)
@@ -38,6 +45,6 @@ class Addresses:
             return address
 
     def is_aligned(self, tensor: torch.Tensor) -> bool:
-        """Whether a (fake) tensor's address is a multiple of 16."""
+        """Whether a tensor's address is a multiple of 16."""
         with disable_proxy_modes_tracing():
             return bool(self.mod_16(tensor) % 16 == 0)

@@ -41,6 +41,9 @@ class Caches:
 
     def __init__(self) -> None:
         self._before: dict[Any, tuple[int, int]] = {}
+        self._wrappers: dict[int, Any] = {}  # by the function
+        self._refused: set[Any] = set()  # whose functions were about to run
+        self.results: list[Any] = []  # of the caches that a trace used
         for wrapper in gc.get_referrers(functools._lru_cache_wrapper):  # instances among them
             if type(wrapper) is not functools._lru_cache_wrapper:
                 continue
@@ -49,6 +52,19 @@ class Caches:
                 continue
             counts = wrapper.cache_info()
             self._before[wrapper] = (counts.hits, counts.misses)
+            self._wrappers[id(getattr(wrapper, "__wrapped__", None))] = wrapper
+
+    def enter(self, function: types.FunctionType) -> None:
+        """Called before a function of the user's runs; ends a trace that is to fill a cache.
+
+        Raises:
+            NotReadyError: the entry would hold what belongs to the trace.
+        """
+        wrapper = self._wrappers.get(id(function))
+        if wrapper is None or wrapper.cache_info().misses == self._before[wrapper][1]:
+            return  # called past the cache
+        self._refused.add(wrapper)
+        raise NotReadyError(f"the call is the first to use {_name(wrapper)}")
 
     def finish(self, reads: ReadSet) -> UnsupportedError | None:
         """Adds what the trace read from caches, and empties those that it filled.
@@ -60,7 +76,7 @@ class Caches:
         problem: UnsupportedError | None = None
         for wrapper, (hits, misses) in self._before.items():
             counts = wrapper.cache_info()
-            if (counts.hits, counts.misses) == (hits, misses):
+            if (counts.hits, counts.misses) == (hits, misses) or wrapper in self._refused:
                 continue
             filled = counts.misses != misses
             if filled:
@@ -68,44 +84,50 @@ class Caches:
             owner = getattr(wrapper, "__wrapped__", None)
             if is_library_globals(getattr(owner, "__globals__", {})):
                 continue
-            name = f"{getattr(wrapper, '__qualname__', '?')}, a function with a cache"
+            name = _name(wrapper)
             if filled:
                 problem = problem or NotReadyError(f"the call is the first to use {name}")
             else:
-                problem = problem or _read(wrapper, name, reads)
+                problem = problem or self._read(wrapper, name, reads)
         return problem
 
+    def _read(self, wrapper: Any, name: str, reads: ReadSet) -> UnsupportedError | None:
+        counts = wrapper.cache_info()
+        found = gc.get_referents(
+            wrapper
+        )  # the cache, the function, and keys and results if it is bounded
+        caches = [
+            each
+            for each in found
+            if type(each) is dict and each is not vars(wrapper) and len(each) == counts.currsize
+        ]
+        if len(caches) != 1:
+            return UnsupportedError(f"the call uses {name}, which returns what can change")
+        (cache,) = caches
+        results = [each for each in found if each is not cache and each is not vars(wrapper)]
+        if counts.maxsize is None:
+            results += cache.values()
+        elif counts.currsize >= counts.maxsize:
+            return UnsupportedError(f"the call uses {name} that is full")
+        if len(cache) > _MAX_ENTRIES:
+            return UnsupportedError(f"the call uses {name} of more than {_MAX_ENTRIES} entries")
+        if not all(map(_is_plain, results)):
+            return UnsupportedError(f"the call uses {name}, which returns what can change")
+        self.results += results
+        reads.add_cache(cache, counts.maxsize)
+        return None
 
-def _read(wrapper: Any, name: str, reads: ReadSet) -> UnsupportedError | None:
-    counts = wrapper.cache_info()
-    found = gc.get_referents(
-        wrapper
-    )  # the cache, the function, and keys and results if it is bounded
-    caches = [
-        each
-        for each in found
-        if type(each) is dict and each is not vars(wrapper) and len(each) == counts.currsize
-    ]
-    if len(caches) != 1:
-        return UnsupportedError(f"the call uses {name}, which returns what can change")
-    (cache,) = caches
-    results = [each for each in found if each is not cache and each is not vars(wrapper)]
-    if counts.maxsize is None:
-        results += cache.values()
-    elif counts.currsize >= counts.maxsize:
-        return UnsupportedError(f"the call uses {name} that is full")
-    if len(cache) > _MAX_ENTRIES:
-        return UnsupportedError(f"the call uses {name} of more than {_MAX_ENTRIES} entries")
-    if not all(map(_is_plain, results)):
-        return UnsupportedError(f"the call uses {name}, which returns what can change")
-    reads.add_cache(cache, counts.maxsize)
-    return None
+
+def _name(wrapper: Any) -> str:
+    return f"{getattr(wrapper, '__qualname__', '?')}, a function with a cache"
 
 
 def _is_plain(value: Any) -> bool:
     """Whether nobody can change a value, down to what it holds."""
     if isinstance(value, tuple | frozenset):
         return all(map(_is_plain, value)) and not getattr(value, "__dict__", None)
+    if isinstance(value, torch.Tensor):  # an input of the program
+        return True
     if type(value) is object or isinstance(value, _PLAIN):
         return True
     if _DEVICE_PROPERTIES is not None and isinstance(value, _DEVICE_PROPERTIES):

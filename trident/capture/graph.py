@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trident.capture.outside import OUTSIDE
 from trident.capture.result import Input
 from trident.errors import UnsupportedError
 
@@ -29,8 +30,7 @@ def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
         )
         if isinstance(value, FakeTensor) or not fresh:
             raise UnsupportedError(
-                "the call reads a tensor that is neither an argument nor reachable from the "
-                "optimized object (a global or a closure variable?)",
+                OUTSIDE,
                 next((user.meta["where"][1] for user in node.users if "where" in user.meta), None),
             )
         constants[node.target] = value

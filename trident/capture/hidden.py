@@ -1,7 +1,8 @@
 """What code can ask of a tensor, or do to it, that leaves no trace in the graph.
 
 A storage's offset or a version counter would be frozen into the program, an assignment to ``.data``
-lost. While a call is captured, fake tensors refuse these to all but PyTorch's own code. What is
+lost. While a call is captured, fake tensors refuse these to all but PyTorch's own code, and so do
+real ones that the user's code holds outside of the call's objects, a global, say. What is
 refused, and what only a trace cannot do, such as branching on a value, is remembered: the user's
 code may catch the exception and go on, on a way that eager would not take.
 """
@@ -12,7 +13,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,8 @@ _METHODS = (
         "register_post_accumulate_grad_hook",
     ),
 )
+# What fake tensors refuse by themselves.
+_VALUES = ("tolist",)
 _READS = ("_version", "_base", "grad", "grad_fn", "is_leaf", "output_nr", "_backward_hooks")
 _WRITES = ("data", "requires_grad", "grad")
 
@@ -49,6 +52,9 @@ _MACHINERY = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, triton.__file__, os.path.dirname(__file__))
 )
+
+
+StandIn = Callable[[torch.Tensor], torch.Tensor]
 
 
 class _Active(threading.local):
@@ -74,9 +80,10 @@ def _check(name: str, verb: str) -> None:
 class _Watch(TorchDispatchMode):
     """Remembers the operators that fail under a trace and would not in eager."""
 
-    def __init__(self, problems: list[Exception]) -> None:
+    def __init__(self, problems: list[Exception], stand_in: StandIn) -> None:
         super().__init__()
         self._problems = problems
+        self._stand_in = stand_in
 
     def __torch_dispatch__(
         self,
@@ -86,6 +93,8 @@ class _Watch(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         try:
+            if func not in _LIFTS:
+                args, kwargs = self._without_real(args), self._without_real(kwargs)
             result = func(*args, **(kwargs or {}))
             check_layout(func, args, kwargs or {}, result)
             return result
@@ -99,31 +108,54 @@ class _Watch(TorchDispatchMode):
                 self._problems.append(error)
             raise
 
+    def _without_real(self, value: Any) -> Any:
+        """Arguments of an operator with what stands for each real tensor in its place.
 
-def _method(name: str) -> Any:
-    original = getattr(FakeTensor, name)
+        PyTorch would let an operator on nothing but real tensors run, writes included.
+        """
+        if isinstance(value, torch.Tensor):
+            return value if isinstance(value, FakeTensor) else self._stand_in(value)
+        if type(value) in (tuple, list):
+            return type(value)([self._without_real(item) for item in value])
+        if type(value) is dict:
+            return {name: self._without_real(item) for name, item in value.items()}
+        return value
 
-    def method(self: FakeTensor, *args: Any, **kwargs: Any) -> Any:
+
+# What wraps a constant that the trace makes.
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+
+
+def _method(cls: type[torch.Tensor], name: str) -> Any:
+    original = getattr(cls, name)
+
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         _check(name, "uses")
         return original(self, *args, **kwargs)
 
     return method
 
 
-def _property(name: str, read: bool, write: bool) -> property:
-    original = getattr(FakeTensor, name)
+def _property(cls: type[torch.Tensor], name: str) -> property:
+    original = getattr(cls, name)
+    read, write = name in _READS, name in _WRITES
 
-    def get(self: FakeTensor) -> Any:
+    def get(self: torch.Tensor) -> Any:
         if read:
             _check(name, "reads")
         return original.__get__(self)
 
-    def set_(self: FakeTensor, value: Any) -> None:
+    def set_(self: torch.Tensor, value: Any) -> None:
         if write:
             _check(name, "assigns")
         original.__set__(self, value)
 
-    return property(get, set_)
+    def delete(self: torch.Tensor) -> None:
+        if write:
+            _check(name, "deletes")
+        original.__delete__(self)
+
+    return property(get, set_, delete)
 
 
 def _class_of(fake: FakeTensor) -> type:
@@ -176,9 +208,18 @@ _ONLY_TRACING = (
 )
 
 
+def _guarded(cls: type[torch.Tensor]) -> dict[str, Any]:
+    methods = _METHODS if cls is FakeTensor else (*_METHODS, *_VALUES)
+    guarded = {name: _method(cls, name) for name in methods}
+    return guarded | {name: _property(cls, name) for name in {*_READS, *_WRITES}}
+
+
 @contextlib.contextmanager
-def refuse_hidden_access() -> Iterator[list[Exception]]:
-    """Makes the fake tensors of this thread refuse what a trace cannot see. One capture at a time.
+def refuse_hidden_access(stand_in: StandIn) -> Iterator[list[Exception]]:
+    """Makes the tensors of this thread refuse what a trace cannot see. One capture at a time.
+
+    Args:
+        stand_in: gives what stands in the trace for a real tensor, or raises `UnsupportedError`.
 
     Yields:
         A list that receives what was refused.
@@ -186,23 +227,27 @@ def refuse_hidden_access() -> Iterator[list[Exception]]:
     Raises, at the access:
         UnsupportedError: with the attribute and the user's line.
     """
-    replaced = {name: _method(name) for name in _METHODS}
-    for name in {*_READS, *_WRITES}:
-        replaced[name] = _property(name, name in _READS, name in _WRITES)
-    before = {name: vars(FakeTensor).get(name) for name in replaced}
-    for name, value in replaced.items():
-        setattr(FakeTensor, name, value)
+    replaced = {cls: _guarded(cls) for cls in (FakeTensor, torch.Tensor)}
+    before = {
+        cls: {name: vars(cls).get(name) for name in guarded} for cls, guarded in replaced.items()
+    }
+    _replace(replaced)
     problems: list[Exception] = []
     _active.problems = problems
     try:
-        with _Watch(problems):
+        with _Watch(problems, stand_in):
             yield problems
     finally:
         _active.problems = None
         if vars(FakeTensor).get("__getattribute__") is _getattribute:
             del FakeTensor.__getattribute__
-        for name, value in before.items():
+        _replace(before)
+
+
+def _replace(members: dict[type[torch.Tensor], dict[str, Any]]) -> None:
+    for cls, values in members.items():
+        for name, value in values.items():
             if value is None:
-                delattr(FakeTensor, name)
+                delattr(cls, name)
             else:
-                setattr(FakeTensor, name, value)
+                setattr(cls, name, value)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import builtins
 import types
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import torch
 
 from trident.capture.caches import Caches
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.objects import attributes_of
+from trident.capture.outside import leading_to, root_of_cell, root_of_global
 from trident.capture.reads import Read, ReadSet
 from trident.capture.shadow import Shadow
 from trident.capture.snapshot import Snapshot, cell_value
@@ -86,10 +90,13 @@ class Observer:
             self._with_type[id(running)] = running
         if function is None or self._is_clone(function) or self._is_made_by_trace(function):
             return
+        self._caches.enter(function)
         self._functions[id(function)] = function
         self._snapshot.add(function, f"a variable of {function.__qualname__}")
         for cell in function.__closure__ or ():
-            self._add_value(cell_value(cell), f"a closure variable of {function.__qualname__}")
+            value = cell_value(cell)
+            self._add_value(value, f"a closure variable of {function.__qualname__}")
+            self._check_identity(value, f"a closure variable of {function.__qualname__}", code)
 
     def _is_made_by_trace(self, function: types.FunctionType) -> bool:
         """Whether the call itself makes the function: a local function, or a generator expression.
@@ -113,6 +120,7 @@ class Observer:
             self._reads.add(namespace, name)
             if name in namespace:
                 self._add_value(namespace[name], f"the global variable {name}", code)
+                self._check_identity(namespace[name], f"the global variable {name}", code)
             else:
                 self._reads.add(vars(builtins), name)
         for module in imported_modules(facts, namespace):
@@ -148,6 +156,18 @@ class Observer:
                 self._reads.add_class(value)
         self._snapshot.add(value, path)
 
+    def _check_identity(self, value: Any, path: str, code: types.CodeType) -> None:
+        """Refuses comparing a tensor with what stands for it in the trace."""
+        if (
+            isinstance(value, torch.Tensor)
+            and self.shadow is not None
+            and self.shadow.fake_of(value) is not None
+            and code_facts(code).compares_identity
+        ):
+            raise UnsupportedError(
+                f"{path} is also an attribute or argument, and the code compares identities"
+            )
+
     def _add_module(self, module: types.ModuleType) -> None:
         if id(module) in self._modules:
             return
@@ -182,6 +202,26 @@ class Observer:
     def codes(self) -> tuple[types.CodeType, ...]:
         """The user's code that ran, each once, in the order of first execution."""
         return tuple(self._codes)
+
+    def roots_of(self, tensors: Iterable[torch.Tensor]) -> list[Any]:
+        """What a walk of the state has to start from to reach tensors that the trace met."""
+        return list(leading_to(tensors, self._candidates()))
+
+    def _candidates(self) -> Iterator[tuple[Any, Any]]:
+        """What the user's code may have read so far: each value with a root that leads to it."""
+        for function in self._functions.values():
+            variables = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            for name, cell in variables:
+                yield cell_value(cell), root_of_cell(function, name, cell)
+            for defaults in (function.__defaults__ or (), (function.__kwdefaults__ or {}).values()):
+                yield from ((value, function) for value in defaults)
+        for source, name, deep in self._reads.items():
+            if isinstance(source, type):
+                yield source, source
+            elif deep and name in source and not is_library_globals(source):
+                yield source[name], root_of_global(source, name)
+        for result in self._caches.results:
+            yield result, result
 
     def add_read(self, namespace: dict[Any, Any], name: Any) -> None:
         """A global, or an entry of any dictionary, that something else than the code read."""

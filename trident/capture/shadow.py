@@ -95,6 +95,11 @@ class Shadow:
             return self._numbers.get((self._containers[id(owner)], attribute, place), value)
         return self.clone(value)
 
+    def fake_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What stands for a tensor of the call's facts; None for any other."""
+        fake: torch.Tensor | None = self._clones.get(id(tensor))
+        return fake
+
     def is_clone(self, obj: Any) -> bool:
         """Whether an object belongs to the trace and not to the user."""
         return id(obj) in self._own

@@ -114,7 +114,9 @@ class TemplateBuilder:
 
     def _describe(self, value: Any, path: str) -> Node:
         if isinstance(value, torch.Tensor):
-            index = self._shadow.tensor_of.get(id(value))
+            # Code may hand out a tensor that it got from a global.
+            known = self._shadow.fake_of(value)
+            index = self._shadow.tensor_of.get(id(value if known is None else known))
             if index is not None:
                 return (Kind.TENSOR, index, (), ())
             self.outputs.append(value)

@@ -23,7 +23,8 @@ from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.objects import user_attributes
 from trident.capture.observer import Observer
-from trident.capture.places import Places, tensor_names
+from trident.capture.outside import OUTSIDE, OutsideTensorError
+from trident.capture.places import Places, current_line, tensor_names
 from trident.capture.process_state import ProcessState
 from trident.capture.reals import FloatNeededError
 from trident.capture.result import Capture
@@ -81,6 +82,8 @@ def capture_call(
         except (NotReadyError, LeftToTriton):
             raise
         except Exception as error:
+            if isinstance(error, OutsideTensorError) and error.roots:
+                raise
             failed = {
                 operator: problem
                 for operator, problem in traced.failed_operators.items()
@@ -139,7 +142,9 @@ class TracedCall:
             allow_non_fake_inputs=True,
             shape_env=None if self._symbols is None else self._symbols.environment,
         )
-        self._addresses = Addresses()
+        self._addresses = Addresses(self._stand_in)
+        self._outside: list[torch.Tensor] = []  # met in the trace, but no facts of the call
+        self._outside_line: str | None = None
 
     def capture(self) -> Capture:
         """Traces the call in the caller's grad mode.
@@ -177,6 +182,9 @@ class TracedCall:
             raise observer.problem
         if changed is not None:
             raise changed
+        if self._outside:
+            roots = observer.roots_of(self._outside)
+            raise OutsideTensorError(roots, self._outside, self._outside_line)
         if refused:
             raise refused[0]
         if isinstance(error, FloatNeededError) and self._symbols is not None:
@@ -247,7 +255,7 @@ class TracedCall:
         numbers = dict(zip(self._numbers, values[len(self._tensors) :], strict=True))
         items = {word: value for word, value in numbers.items() if word.kind not in OF_ARGUMENTS}
         shadow = Shadow(self._tensors, fakes, self._containers, items, self._closed)
-        self._observer.shadow = shadow
+        self._observer.shadow = self._shadow = shadow
         function = shadow.clone(self._function)
         given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
         for word, number in numbers.items():
@@ -265,7 +273,7 @@ class TracedCall:
         with (
             torch.autograd.set_multithreading_enabled(False),  # only this thread is traced
             unseen_trace(),
-            refuse_hidden_access() as problems,
+            refuse_hidden_access(self._stand_in) as problems,
             refuse_reads() as read_lists,
             route_launches(self._launch, self._addresses.is_aligned) as self._routed,
             set_wrap_triton_enabled(False),
@@ -342,12 +350,17 @@ class TracedCall:
             self._addresses.mod_16,
             None if self._symbols is None else self._symbols.reals.real_of,
         )
-        for tensor in tensors:
-            if not isinstance(tensor, FakeTensor):
-                raise UnsupportedError(
-                    f"{request.label} is launched on a tensor that is neither an argument, an "
-                    "attribute nor computed by the call (a global or a closure variable?)",
-                    request.where,
-                )
         self._launches.append(request)
-        LAUNCH(tensors, len(self._launches) - 1)
+        LAUNCH([self._stand_in(tensor) for tensor in tensors], len(self._launches) - 1)
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands in the trace for a tensor that the user's code got past the clones."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        fake = self._shadow.fake_of(tensor)
+        if fake is None:
+            line = current_line()
+            self._outside_line = self._outside_line or line
+            self._outside.append(tensor)
+            raise UnsupportedError(OUTSIDE, line)
+        return fake

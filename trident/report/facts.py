@@ -174,8 +174,8 @@ def _read_call(
 ) -> _Reading:
     state = WordReader(state_words, objects)
     state.value(root_name(function))
-    if state.position != len(state_words):
-        raise Unreadable(f"words of the state are left over at {state.position}")
+    while state.position < len(state_words):
+        state.further_root()
     call = WordReader(words, objects)
     call.call(_parameters(function), state.place)
     return _Reading({**call.facts, **state.facts}, {**call.versions, **state.versions})

@@ -90,6 +90,14 @@ class WordReader(WordStream):
     def _say(self, place: str, text: str) -> None:
         self.facts[place] = text
 
+    def further_root(self) -> None:
+        """What leads to tensors outside of the optimized object (`capture/outside.py`)."""
+        place = "what a cache returned"
+        if self._next() in ("FUNCTION", "IDENTITY"):
+            identity = self.position + (self._next() == "FUNCTION")
+            place = _name(self._object(self._words[identity + 1]))
+        self.value(place)
+
     # --- one value
 
     def value(self, place: str) -> None:
