@@ -97,6 +97,16 @@ def test_raise_refuses_before_anything_runs(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == ""
 
 
+def test_error_of_the_user_is_not_logged_as_one_of_the_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fast = trident.optimize(lambda x, y: x @ y)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        fast(torch.ones(2, 3), torch.ones(4, 2))
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+    assert fast(torch.ones(2, 3), torch.ones(3, 2)).shape == (2, 2)
+
+
 def test_unsupported_error_without_a_place() -> None:
     error = trident.UnsupportedError("a reason")
     assert (error.reason, error.where, str(error)) == ("a reason", None, "a reason")

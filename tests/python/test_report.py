@@ -219,6 +219,18 @@ def test_conditions_of_symbolic_sizes_are_named() -> None:
     assert line_of("# asks for the size") in guard
 
 
+def test_condition_with_any_operation_is_named() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        bits = x.shape[0] | 1
+        return x + 1 if (bits & 12) >> 2 == 2 and bits << 1 > 3 else x + 2
+
+    fast = trident.optimize(function, dynamic=True)
+    fast(torch.ones(8))
+    fast(torch.ones(4))
+    (reason,) = reasons(fast)
+    assert "condition" in reason and "size 0 of tensor 0 is 4" in reason
+
+
 def test_what_cannot_be_described_is_said() -> None:
     fast = trident.optimize(lambda x, y: x)
     with warnings.catch_warnings():

@@ -35,6 +35,7 @@ from trident.capture.surroundings import (
     forget_source,
     grad_mode_of_caller,
     symbolic_trace,
+    unreported,
     unseen_trace,
 )
 from trident.capture.symbols import Symbols
@@ -170,7 +171,7 @@ class TracedCall:
             )
             process = ProcessState()
             try:
-                with self._disguise() as refused, no_garbage_collection():
+                with unreported(), self._disguise() as refused, no_garbage_collection():
                     outcome = _C.record(lambda: traced(*fakes, *numbers), rules)
             finally:
                 observer.restore()

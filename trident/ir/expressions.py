@@ -40,6 +40,19 @@ _FUNCTIONS: dict[str, Callable[..., sympy.Expr]] = {
     "bits_or": torch_functions.BitwiseFn_bitwise_or,
 }
 
+# What they are in Python, for evaluating a condition where it is reported.
+PYTHON: dict[str, Callable[..., Any]] = {
+    "floor_div": operator.floordiv,
+    "floor_mod": operator.mod,
+    "largest": max,
+    "smallest": min,
+    "shift_left": operator.lshift,
+    "shift_right": operator.rshift,
+    "bits_and": operator.and_,
+    "bits_or": operator.or_,
+    "magnitude": lambda number: abs(float(number)),
+}
+
 # What generated code needs to have defined, for each function by itself.
 HELPERS = {
     "floor_div": """\

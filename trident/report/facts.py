@@ -145,12 +145,7 @@ def _failing_conditions(record: SpecializationRecord, values: Sequence[int]) -> 
     shown = ", ".join(
         f"{name} is {value}" for name, value in zip(record.symbols, signed, strict=True)
     )
-    scope: dict[str, Any] = {
-        "floor_div": int.__floordiv__,
-        "floor_mod": int.__mod__,
-        "largest": max,
-        "smallest": min,
-    }
+    scope: dict[str, Any] = dict(expressions.PYTHON)
     for index, value in enumerate(signed):
         scope[expressions.size_symbol(index).name] = value
         scope[expressions.number_symbol(index).name] = value
