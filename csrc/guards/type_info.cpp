@@ -7,6 +7,8 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 
+#include <cstring>
+
 #include "guards/type_map.h"
 
 namespace trident::guards {
@@ -109,6 +111,12 @@ bool is_class_statement(PyTypeObject* type) {
          is_class_statement(base);
 }
 
+// What operators with several results return (torch.max, say): tuples with names for their items.
+bool is_torch_result(PyTypeObject* type) {
+  return type->tp_base == &PyTuple_Type &&
+         std::strncmp(type->tp_name, "torch.return_types.", 19) == 0;
+}
+
 TypeInfo classify(PyTypeObject* type) {
   TypeInfo info;
   info.has_dict = type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
@@ -159,6 +167,12 @@ TypeInfo classify(PyTypeObject* type) {
       info.named = entry.named;
       return info;
     }
+  }
+  if (is_torch_result(type)) {
+    info.shape = Shape::kTuple;
+    info.exact = true;
+    info.named = true;
+    return info;
   }
   if (is_numpy_scalar(type)) {
     info.shape = Shape::kNumpyScalar;

@@ -183,11 +183,22 @@ def records_event(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+def asks_inference(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = x + 1
+    return y + y.is_inference()
+
+
+def asks_inference_by_function(x: torch.Tensor) -> Any:
+    return x + torch.is_inference(x)
+
+
 FUNCTIONS: list[Callable[[Any], Any]] = [
     *(prints, writes, logs, warns, reads_clock, reads_date, seeds, forks),
     *(asks_item, asks_truth, asks_number, asks_list, asks_numpy, asks_text, asks_nonzero),
     *(asks_unique, asks_offset, asks_version, asks_base, asks_storage),
     *(asks_address, asks_grad, asks_identity, swaps_data, wants_grad, makes_parameter),
+    *(asks_inference, asks_inference_by_function),
     *(asks_globals, asks_for_file, asks_for_frame, asks_hash, starts_thread, records_event),
 ]
 

@@ -34,7 +34,7 @@ from trident.errors import UnsupportedError
 _METHODS = (
     *("data_ptr", "storage_offset", "untyped_storage", "storage", "_typed_storage", "_is_view"),
     *("is_pinned", "is_shared", "share_memory_", "__repr__", "__format__", "__reduce_ex__"),
-    *("numpy", "__array__", "__dlpack__"),
+    *("numpy", "__array__", "__dlpack__", "is_inference"),
     *(
         "requires_grad_",
         "retain_grad",

@@ -27,7 +27,7 @@ def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
         for base in cls.__mro__
         for name, member in vars(base).items()
         if isinstance(member, types.MemberDescriptorType)
-        and base.__module__ not in ("builtins", "collections")
+        and base.__module__ not in ("builtins", "collections", "torch.return_types")
         and name != "__dict__"
     ]
 

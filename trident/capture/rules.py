@@ -82,6 +82,7 @@ def _make_rules() -> dict[Any, Any]:
     rules[io.TextIOWrapper.write] = _OUTPUT.format("write")
     for name in ("id", "hash", "globals"):
         rules[getattr(builtins, name)] = _INSIDE.format(name)
+    rules[torch.is_inference] = _INSIDE.format("torch.is_inference")
     for cls, name in (
         (datetime.datetime, "now"),
         (datetime.datetime, "utcnow"),

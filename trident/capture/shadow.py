@@ -142,6 +142,8 @@ class Shadow:
         items = [self._clone_member(obj, i, item) for i, item in enumerate(obj)]
         if all(new is old for new, old in zip(items, obj, strict=True)):
             return obj
+        if type(obj).__module__ == "torch.return_types":
+            return type(obj)(items)
         base = tuple if isinstance(obj, tuple) else frozenset
         clone = base.__new__(type(obj), items)
         for name, value in attributes_of(obj).items():

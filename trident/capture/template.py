@@ -157,7 +157,8 @@ class TemplateBuilder:
         children: tuple[Any, ...] = ()
         if isinstance(value, tuple):
             kind = Kind.TUPLE
-            if cls.__flags__ & (1 << 9) == 0 and cls is not tuple and cls is not torch.Size:
+            builtin = cls.__flags__ & (1 << 9) == 0 and cls.__module__ != "torch.return_types"
+            if builtin and cls is not tuple and cls is not torch.Size:
                 raise UnsupportedError(
                     f"{path} is a {cls.__name__}, which cannot be built natively"
                 )
