@@ -127,14 +127,7 @@ bool holds_class_state(PyObject* value) {
   if (THPVariable_Check(value)) return true;
   const Shape shape = type_info(type).shape;
   if (shape != Shape::kUnsupported) return holds_state(shape);
-  static PyTypeObject* abc_data = [] {
-    const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
-    if (!module) throw PythonError();
-    PyObject* found = PyObject_GetAttrString(module.get(), "_abc_data");
-    if (!found) PyErr_Clear();
-    return reinterpret_cast<PyTypeObject*>(found);
-  }();
-  return type != abc_data && type->tp_descr_get == nullptr;
+  return type->tp_descr_get == nullptr;
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
+import collections.abc
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -117,4 +119,78 @@ def test_properties_and_computed_attributes() -> None:
     pair = check(make, lambda m: m.table.update(scale=3.0))
     with torch.no_grad():
         pair.change(lambda m: setattr(type(m), "scale", property(lambda self: 5.0)))
+        assert pair.call() == "mh"
+
+
+class Operation(abc.ABC):
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    @abc.abstractmethod
+    def run(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class Scale(Operation):
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by
+
+
+class Rows(collections.abc.Sequence[torch.Tensor]):
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+
+class Runs(Protocol):
+    def run(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class Shift(Runs):
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.by
+
+
+class Layer(nn.Module, abc.ABC):
+    @abc.abstractmethod
+    def run(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(x)
+
+
+class Halve(Layer):
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+
+def test_objects_of_abstract_classes() -> None:
+    with torch.no_grad():
+        for cls in (Scale, Shift):
+            pair = Pair(lambda: lambda operation, x: operation.run(x))
+            assert pair.call(2, lambda cls=cls: (cls(2.0), torch.ones(3))) == "mh"
+            assert pair.call(2, lambda cls=cls: (cls(3.0), torch.ones(3))) == "mh"
+        pair = Pair(lambda: lambda rows: rows[0] + len(rows))
+        assert pair.call(2, lambda: (Rows([torch.ones(2), torch.ones(2)]),)) == "mh"
+        assert Pair(Halve).call(2) == "mh"
+
+
+def test_virtual_subclass_is_noticed() -> None:
+    class Marker(abc.ABC):  # noqa: B024
+        pass
+
+    def function(x: torch.Tensor, value: Any) -> torch.Tensor:
+        return x * (2.0 if isinstance(value, Marker) else 3.0)
+
+    with torch.no_grad():
+        pair = Pair(lambda: function, lambda: (torch.ones(3), Plain(1)))
+        assert pair.call() == "mh"
+        Marker.register(Plain)
         assert pair.call() == "mh"

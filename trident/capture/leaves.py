@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import abc
 import functools
 import logging
 import re
@@ -32,6 +33,7 @@ LEAF_TYPES: tuple[Any, ...] = (
     type(threading.RLock()),
     types.ModuleType,  # and what is put in its place, such as torch.backends.cudnn
     types.GenericAlias,
+    type(vars(abc.ABC)["_abc_impl"]),  # registered subclasses, and caches of what was asked
     torch.Generator,
     torch.Stream,
     torch.Event,

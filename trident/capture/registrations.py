@@ -4,10 +4,14 @@ A captured call holds what its operators' Python kernels did, so a kernel that i
 replaced or removed between two calls must not meet the old specialization. Libraries are watched
 from the import of this module on. A set of registrations that comes back gets its number back:
 code that registers kernels for the length of a block hits again in the next one.
+
+The number also changes when the user registers a virtual subclass (`abc.ABCMeta.register`), which
+changes what `isinstance` says and shows in no class.
 """
 
 from __future__ import annotations
 
+import abc
 import itertools
 import threading
 from typing import Any
@@ -16,6 +20,7 @@ import torch
 from torch.library import Library
 
 from trident import _C
+from trident.capture.library import is_library_module
 from trident.kernels.functions import IdentityCache
 
 # Kernels that a call on real tensors never reaches.
@@ -71,6 +76,11 @@ class _Registrations:
                 changed = True
             if changed:
                 self._publish()
+
+    def add_for_good(self) -> None:
+        with self._lock:
+            self._present.append((0, (next(self._serial),)))
+            self._publish()
 
     def _matters(self, operator: str) -> bool:
         return operator.startswith(("aten::", "_::")) or operator in self._used
@@ -135,6 +145,15 @@ def _watch() -> None:
         reset(self)
         _registrations.remove(self)
 
+    register_subclass: Any = abc.ABCMeta.register
+
+    def register_class(cls: abc.ABCMeta, subclass: type) -> Any:
+        registered = register_subclass(cls, subclass)
+        if not (is_library_module(cls.__module__) and is_library_module(subclass.__module__)):
+            _registrations.add_for_good()
+        return registered
+
+    abc.ABCMeta.register = register_class  # type: ignore[method-assign]
     Library.impl = impl  # type: ignore[method-assign]
     Library.fallback = register_fallback  # type: ignore[method-assign]
     module_class.reset = reset_module
