@@ -204,11 +204,13 @@ def publish(
     reads: Reads,
     info: SpecializationRecord,
     symbolic: Sequence[int] = ...,
+    inference: bool = ...,
 ) -> SpecializationRecord | None:
     """Publishes a specialization, or without a program that these facts run eagerly.
 
     ``symbolic``: positions of the words that are left open, ascending, those of the state counted
-    behind the call's own; the program takes all of them as symbols, or none.
+    behind the call's own; the program takes all of them as symbols, or none. ``inference``: the
+    program runs in inference mode, whatever the caller's is.
 
     Returns:
         The record of what had to make room, or None.

@@ -161,6 +161,7 @@ def compile_call(
         reads,
         record,
         positions,
+        capture.inference,
     )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
     return evicted

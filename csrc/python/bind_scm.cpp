@@ -18,7 +18,7 @@ namespace {
 py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Program> program,
                    std::vector<size_t> inputs, const py::list& constants, py::object nodes,
                    size_t result_node, py::object effects, RecordedReads& reads, py::object info,
-                   std::vector<uint32_t> symbolic) {
+                   std::vector<uint32_t> symbolic, bool inference) {
   auto specialization = std::make_shared<Specialization>();
   if (program && program->num_symbols() != 0 && symbolic.size() != program->num_symbols()) {
     throw py::value_error("the program takes another number of symbols");
@@ -54,6 +54,7 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
   if (specialization->program && result_node >= specialization->result.size()) {
     throw py::index_error("no such template node");
   }
+  specialization->inference = inference;
   specialization->effects = Effects::parse(effects.ptr());
   specialization->reads = std::move(reads.reads);
   specialization->info = guards::Ref::borrow(info.ptr());
@@ -70,7 +71,7 @@ void bind_scm(py::module_& m) {
   m.def("publish", &publish, py::arg("scm"), py::arg("facts"), py::arg("program").none(true),
         py::arg("inputs"), py::arg("constants"), py::arg("nodes"), py::arg("result_node"),
         py::arg("effects"), py::arg("reads"), py::arg("info"),
-        py::arg("symbolic") = std::vector<uint32_t>());
+        py::arg("symbolic") = std::vector<uint32_t>(), py::arg("inference") = false);
   m.def(
       "find",
       [](py::handle scm, Facts& facts) -> py::object {

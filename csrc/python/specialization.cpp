@@ -1,6 +1,9 @@
 #include "python/specialization.h"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
 
 namespace trident::python {
 
@@ -57,6 +60,9 @@ bool Specialization::run_program(CallState& call) {
 
 Ref Specialization::run(CallState& call, bool& compiled) {
   const CallFacts& facts = call.facts;
+  std::optional<c10::InferenceMode> mode;
+  if (inference) [[unlikely]]
+    mode.emplace();
   read_inputs(facts, call.inputs, call.symbols);
   for (const size_t index : result.tensors_used())
     call.tensors.push_back(Ref::borrow(facts.tensor(index)));

@@ -24,6 +24,7 @@ class Specialization : public scm::Entry {
   std::vector<at::Tensor> constants;  // further inputs
   Template result;
   size_t result_node = 0;
+  bool inference = false;  // runs in inference mode, whatever the caller's is
   Effects effects;
   guards::Reads reads;
   // The facts of the call it was made from, for reports, and the positions of those that are left

@@ -352,3 +352,33 @@ def test_float32_precision_of_single_operators_is_a_fact() -> None:
         assert pair.call() == "hh"
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"
         assert pair.call() == "mh"
+
+
+class Inferring(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4)
+        self.seen: Any = None
+
+    @torch.inference_mode()
+    def forward(self, x: torch.Tensor) -> Any:
+        self.seen = self.linear(x)
+        return self.seen * 2, x[0], torch.zeros(2)
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_results_made_in_inference_mode(mode: Any) -> None:
+    with mode():
+        pair = Pair(Inferring, lambda: torch.ones(2, 4))
+        assert pair.call(4) == "mmhh"
+        assert pair.target.seen.is_inference()
+
+
+def test_results_of_which_some_are_made_in_inference_mode() -> None:
+    def function(x: torch.Tensor) -> Any:
+        with torch.inference_mode():
+            y = x + 1
+        return y, x * 2
+
+    assert Pair(lambda: function).call(2) == "ff"

@@ -142,3 +142,21 @@ def test_sets_are_seen_in_their_order_of_iteration() -> None:
         for _ in range(2):
             assert fast(torch.ones(2))[1] == ",".join(module.names)
     assert fast.stats()["hits"] == 1
+
+
+def test_results_with_named_items() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: Any = (torch.zeros(1), torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            before, self.last = self.last, x.topk(2)
+            return x.sort(), torch.max(x.view(2, 2), 0), before[0].sum()
+
+    with torch.no_grad():
+        pair = Pair(Keeps, lambda: torch.tensor([3.0, 1.0, 4.0, 1.5]))
+        assert pair.call(4) == "mmhh"
+        assert type(pair.target.last) is torch.return_types.topk
+        pair = Pair(lambda: lambda found: (found.values + 1, found[1], found))
+        assert pair.call(3, lambda: (torch.max(torch.arange(6.0).view(2, 3), 0),)) == "mhh"

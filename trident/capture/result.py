@@ -57,6 +57,7 @@ class Capture:
             arguments of ``launches`` may be, too.
         python_operators: operators in ``graph`` that run Python kernels each time, and are to be
             called through the dispatcher; each with why its kernel was not traced.
+        inference: the code turned inference mode on for all that it returns.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Capture:
     codes: tuple[types.CodeType, ...] = ()
     symbols: Symbols | None = None
     python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
+    inference: bool = False
 
     def size(self, value: Any) -> Size:
         """A size, stride or integer of the trace, over the program's symbols."""

@@ -229,6 +229,7 @@ class TracedCall:
             numbers=self._template.numbers,
             symbols=self._symbols,
             python_operators=dict.fromkeys(self._operators.called, ""),
+            inference=self._inference,
         )
 
     @property
@@ -255,6 +256,7 @@ class TracedCall:
         fakes = list(values[: len(self._tensors)])
         numbers = dict(zip(self._numbers, values[len(self._tensors) :], strict=True))
         items = {word: value for word, value in numbers.items() if word.kind not in OF_ARGUMENTS}
+        self._fakes = fakes
         shadow = Shadow(self._tensors, fakes, self._containers, items, self._closed)
         self._observer.shadow = self._shadow = shadow
         function = shadow.clone(self._function)
@@ -305,7 +307,26 @@ class TracedCall:
             if user_attributes(tensor):
                 raise UnsupportedError("the call puts an attribute on a tensor that it returns")
         gradients.check(template.outputs)
+        self._inference = self._makes_inference_tensors(template.outputs)
         return template.outputs
+
+    def _makes_inference_tensors(self, outputs: list[torch.Tensor]) -> bool:
+        """Whether the code turned inference mode on for what it returns or assigns.
+
+        Views of other tensors are as these are, in any mode.
+
+        Raises:
+            UnsupportedError: for some of it, which one program cannot do.
+        """
+        inputs = {tensor.untyped_storage()._cdata for tensor in self._fakes}
+        made = {
+            tensor.is_inference()
+            for tensor in outputs
+            if tensor.untyped_storage()._cdata not in inputs
+        }
+        if len(made) > 1:
+            raise UnsupportedError("the call makes some of its results in inference mode")
+        return made == {True}
 
     def _reads(self, executed: list[Any]) -> list[Any]:
         """What the call depends on besides its arguments and state."""
