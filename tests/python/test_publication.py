@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -127,3 +129,20 @@ def test_a_class_that_results_are_made_of_can_be_collected_with_its_table() -> N
     alive = _call_whose_results_lead_back_to_it()
     gc.collect()
     assert [each() for each in alive] == [None, None]
+
+
+THREADS = """
+import threading, torch, trident
+
+fast = trident.optimize(lambda x, n: x + n, on_unsupported="raise", dynamic=False)
+for n in range(3):
+    thread = threading.Thread(target=lambda: print(fast(torch.zeros(()), n).item()))
+    thread.start()
+    thread.join()
+print(fast.stats()["misses"])
+"""
+
+
+def test_captures_in_threads_that_end() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["0.0", "1.0", "2.0", "3"]), done.stderr

@@ -16,6 +16,7 @@ from trident import _C
 from trident.capture import registrations
 from trident.capture.addresses import Addresses
 from trident.capture.closed_lists import refuse_reads
+from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_type_tests
 from trident.capture.gradients import GradientWatch
 from trident.capture.graph import constants_of, device_of, take_inputs
@@ -155,6 +156,7 @@ class TracedCall:
             Exception: whatever the user's code raises on fake tensors.
         """
         prepare_routing()
+        keep_device_guard()
         observer = self._observer = Observer(self._containers)
         rules = {**call_rules(), None: observer.enter}
         registered = registrations.changes()
