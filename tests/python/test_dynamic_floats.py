@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import struct
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._refs
 import torch.nn.functional as F
 import triton
 import triton.language as tl
@@ -44,7 +46,7 @@ def outcomes(function: Callable[..., Any], values: tuple[float, ...] = VALUES) -
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x, f: (x * f, f * x, x / f, x**f, x + f * 2.0, (1.0 - f) * x),
+        lambda x, f: (x * f, f * x, x / f, x + f * 2.0, (1.0 - f) * x),
         lambda x, f: (torch.add(x, x, alpha=f), x.clamp(min=f), torch.lerp(x, x + 1, f)),
         lambda x, f: (F.leaky_relu(x, f), F.elu(x, f), torch.full((2,), f), x > f),
         lambda x, f: (torch.where(x > 0, x, f), x.masked_fill(x > 0, f), x.mul_(f), x.fill_(f)),
@@ -54,6 +56,13 @@ def outcomes(function: Callable[..., Any], values: tuple[float, ...] = VALUES) -
 )
 def test_a_float_is_a_run_time_value(function: Callable[..., Any]) -> None:
     assert outcomes(function) == "mm" + "h" * (len(VALUES) - 2)
+
+
+def test_an_exponent_is_one_unless_pytorch_asks_for_it() -> None:
+    # The fake implementation of PyTorch 2.11 compares it with 1, 2 and 0.5.
+    asks = "statically_known_true" not in inspect.getsource(torch._refs.pow)
+    expected = "m" * len(VALUES) if asks else "mm" + "h" * (len(VALUES) - 2)
+    assert outcomes(lambda x, f: x**f) == expected
 
 
 @pytest.mark.parametrize(
