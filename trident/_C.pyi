@@ -113,7 +113,7 @@ class GraphReplay:
 
     def __init__(
         self,
-        exec: int,
+        graph: torch.cuda.CUDAGraph,
         device: int,
         inputs: Sequence[torch.Tensor],
         staged: Sequence[bool],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import threading
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,22 +34,58 @@ class _CapturePlace:
 
     Their replays never overlap, and a graph's memory holds nothing between replays, so they can
     have the same memory. PyTorch reuses a block only for the stream that it was made for: hence one
-    side stream.
+    side stream. A pool whose graphs are all gone is not taken again while any of its memory is in
+    use, and cuBLAS's workspace of the side stream always is: hence the anchor.
     """
 
     pool: Any  # what torch.cuda.graph_pool_handle gives
     side: torch.cuda.Stream
+    anchor: torch.cuda.CUDAGraph  # of one operator; never replayed
 
 
+# One capture at a time: each begins by synchronizing the device, which would spoil another.
+_lock = threading.RLock()
 _places: dict[tuple[int, int], _CapturePlace] = {}
+# Graphs whose capture failed. PyTorch's allocators may go on asking them which stream they capture.
+_spoilt: list[torch.cuda.CUDAGraph] = []
 
 
-def _capture_place(device: torch.device) -> _CapturePlace:
-    """The place for the current stream of the current device, which is `device`."""
-    key = (device.index or 0, torch.cuda.current_stream().cuda_stream)
-    if key not in _places:
-        _places[key] = _CapturePlace(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
-    return _places[key]
+def _new_place() -> _CapturePlace:
+    """A place for the current stream of the current device."""
+    place = _CapturePlace(
+        torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    )
+    mark = torch.zeros(1, device="cuda")
+    with _capturing(place.anchor, place):
+        mark.zero_()
+    return place
+
+
+@contextlib.contextmanager
+def _capturing(graph: torch.cuda.CUDAGraph, place: _CapturePlace) -> Iterator[None]:
+    """`torch.cuda.graph` on the side stream, which is left even where that fails."""
+    current = torch.cuda.current_stream()
+    place.side.wait_stream(current)
+    try:
+        with torch.cuda.graph(
+            graph, pool=place.pool, stream=place.side, capture_error_mode="thread_local"
+        ):
+            yield
+    finally:
+        torch.cuda.set_stream(current)
+    current.wait_stream(place.side)
+
+
+def _recover(graph: torch.cuda.CUDAGraph, place: _CapturePlace) -> _CapturePlace:
+    """A place for further captures after one has failed.
+
+    PyTorch's allocator then goes on routing memory to the pool, which keeps it from returning any,
+    and the generator of random numbers takes a capture for under way until the next one ends.
+    """
+    _spoilt.append(graph)
+    with contextlib.suppress(RuntimeError):  # where that capture was ended after all
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), place.pool)
+    return _new_place()
 
 
 def check_may_compile(name: str, what: str) -> None:
@@ -89,10 +128,15 @@ def capture_graph(
         record.graph = "nothing to run"
         return None
     device = next(tensor.device for tensor in inputs if tensor.is_cuda)
-    with torch.cuda.device(device):
+    with _lock, torch.no_grad(), torch.cuda.device(device):
         if torch.cuda.is_current_stream_capturing():
             return NotImplemented
-        place = _capture_place(device)
+        return _capture(program, record, inputs)
+
+
+def _capture(
+    program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
+) -> _C.GraphReplay | None:
     staged = [
         index in record.argument_inputs
         and index not in record.written_inputs
@@ -101,32 +145,30 @@ def capture_graph(
         for index, tensor in enumerate(inputs)
     ]
     written = [index in record.written_inputs for index in range(len(inputs))]
+    own = [
+        tensor.detach().clone() if copied else tensor
+        for tensor, copied in zip(inputs, staged, strict=True)
+    ]
+    device = torch.cuda.current_device()
+    key = (device, torch.cuda.current_stream().cuda_stream)
+    if key not in _places:
+        _places[key] = _new_place()
+    place = _places[key]
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.no_grad(), torch.cuda.device(device):
-            own = [
-                tensor.detach().clone() if copied else tensor
-                for tensor, copied in zip(inputs, staged, strict=True)
-            ]
-            place.side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.graph(
-                graph, pool=place.pool, stream=place.side, capture_error_mode="thread_local"
-            ):
-                outputs = program.run(own)
-            torch.cuda.current_stream().wait_stream(place.side)
-    except RuntimeError as error:
+        with _capturing(graph, place):
+            outputs = program.run(own)
+    except Exception as error:
+        _places[key] = _recover(graph, place)
         record.graph = f"capture failed: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
         return None
     if not all(_is_dense(output) for output in outputs):
         record.graph = "an output has gaps"
         return None
-    record.cuda_graph = graph  # owns the instantiated graph and its memory
     record.graph = f"captured; {sum(staged)} inputs staged"
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)
-    return _C.GraphReplay(
-        graph.raw_cuda_graph_exec(), device.index or 0, own, staged, written, outputs
-    )
+    return _C.GraphReplay(graph, device, own, staged, written, outputs)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

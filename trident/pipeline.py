@@ -54,7 +54,6 @@ class SpecializationRecord:
         graph_obstacle: why the program cannot become a CUDA graph, or None.
         python_operators: operators that run Python code at each hit, each with the reason.
         graph: what became of capturing it, in words.
-        cuda_graph: the captured graph, kept alive here.
     """
 
     index: int
@@ -76,7 +75,6 @@ class SpecializationRecord:
     graph_obstacle: str | None = None
     python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
     graph: str | None = None
-    cuda_graph: torch.cuda.CUDAGraph | None = None
 
 
 def compile_call(

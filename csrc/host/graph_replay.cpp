@@ -18,10 +18,14 @@ c10::Stream current_stream(c10::Device device) {
 }  // namespace
 
 GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
-                         c10::Stream stream, std::vector<TensorRef> inputs,
-                         const std::vector<bool>& staged, const std::vector<bool>& written,
-                         std::vector<TensorRef> outputs)
-    : library_(library), allocator_(allocator), exec_(exec), stream_(stream) {
+                         std::shared_ptr<void> owner, c10::Stream stream,
+                         std::vector<TensorRef> inputs, const std::vector<bool>& staged,
+                         const std::vector<bool>& written, std::vector<TensorRef> outputs)
+    : library_(library),
+      allocator_(allocator),
+      exec_(exec),
+      owner_(std::move(owner)),
+      stream_(stream) {
   TORCH_CHECK(inputs.size() == staged.size() && inputs.size() == written.size(),
               "every input is staged or not, written or not");
   for (size_t i = 0; i < inputs.size(); ++i) {

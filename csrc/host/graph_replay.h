@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -26,14 +27,16 @@ namespace trident::host {
 
 class GraphReplay {
  public:
-  // `exec`: the instantiated graph (cudaGraphExec_t), kept alive by the caller, captured on `stream`.
+  // `exec`: the instantiated graph (cudaGraphExec_t), which `owner` keeps alive with its memory; it
+  // is replayed on `stream`.
   // `inputs`: the tensors it was captured with; `staged[i]`: input i is the graph's own;
   // `written[i]`: the program may write input i, which is then not staged.
   // `outputs`: the tensors it writes, dense and without relatives.
   // `allocator`: of fresh outputs.
   GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
-              c10::Stream stream, std::vector<TensorRef> inputs, const std::vector<bool>& staged,
-              const std::vector<bool>& written, std::vector<TensorRef> outputs);
+              std::shared_ptr<void> owner, c10::Stream stream, std::vector<TensorRef> inputs,
+              const std::vector<bool>& staged, const std::vector<bool>& written,
+              std::vector<TensorRef> outputs);
 
   // Whether a call with these inputs, on the current stream, can be served by a replay.
   bool matches(const trident_tensor* inputs);
@@ -64,6 +67,7 @@ class GraphReplay {
   driver::CudaLibrary& library_;
   c10::Allocator* allocator_;
   void* exec_;
+  std::shared_ptr<void> owner_;
   c10::Stream stream_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;

@@ -71,27 +71,28 @@ std::vector<host::TensorRef> share(const py::sequence& tensors) {
   return shared;
 }
 
-std::shared_ptr<host::GraphReplay> make_replay(uintptr_t exec, int device,
+// A Python object that is released under the interpreter lock, wherever its last user ends.
+std::shared_ptr<PyObject> keep(const py::object& object) {
+  return {object.inc_ref().ptr(), [](PyObject* kept) {
+            if (!Py_IsInitialized()) return;
+            const py::gil_scoped_acquire locked;
+            Py_DECREF(kept);
+          }};
+}
+
+std::shared_ptr<host::GraphReplay> make_replay(const py::object& graph, int device,
                                                const py::sequence& inputs,
                                                const std::vector<bool>& staged,
                                                const std::vector<bool>& written,
                                                const py::sequence& outputs) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    const auto exec = graph.attr("raw_cuda_graph_exec")().cast<uintptr_t>();
     return std::make_shared<host::GraphReplay>(
         driver::CudaLibrary::instance(), host::allocator_of(place), reinterpret_cast<void*>(exec),
-        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), share(inputs),
-        staged, written, share(outputs));
+        keep(graph), c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place),
+        share(inputs), staged, written, share(outputs));
   });
-}
-
-// A Python function that is released under the interpreter lock, wherever its last user ends.
-std::shared_ptr<PyObject> keep(const py::function& function) {
-  return {function.inc_ref().ptr(), [](PyObject* object) {
-            if (!Py_IsInitialized()) return;
-            const py::gil_scoped_acquire locked;
-            Py_DECREF(object);
-          }};
 }
 
 void serve_variants(Program& program, const py::function& source) {
@@ -191,10 +192,11 @@ void bind_host(py::module_& m) {
 
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
-      .def(
-          py::init(&make_replay), py::arg("exec"), py::arg("device"), py::arg("inputs"),
-          py::arg("staged"), py::arg("written"), py::arg("outputs"),
-          "`exec`: the graph's cudaGraphExec_t. It serves calls on the stream that is current now.")
+      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
+           py::arg("staged"), py::arg("written"), py::arg("outputs"),
+           "`graph`: a torch.cuda.CUDAGraph, which is kept alive. It serves calls on the stream "
+           "that is "
+           "current now.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

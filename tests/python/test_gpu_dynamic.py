@@ -34,7 +34,7 @@ def check(optimized: object, x: torch.Tensor, count: int, factor: float) -> None
     assert torch.equal(got, scale(x, count, factor))
 
 
-def test_every_class_of_integer_and_address_in_one_specialization() -> None:
+def test_every_class_of_integer_and_address() -> None:
     optimized = trident.optimize(scale)
     memory = torch.randn(1 << 16, device="cuda")
     for start in (0, 1, 4, 6):
@@ -42,7 +42,8 @@ def test_every_class_of_integer_and_address_in_one_specialization() -> None:
             x = memory[start : start + rows * columns].view(rows, columns)
             for count in (1, 0, 16, 17, -3, 2**31, 2**33 + 16):
                 check(optimized, x, count, count / 3)
-    assert specializations(optimized) == 1
+    # Numbers vary first, then sizes, then addresses.
+    assert specializations(optimized) == 3
     program_calls = optimized.stats()
     assert program_calls["calls"] == program_calls["hits"] + program_calls["misses"]
     assert program_calls["misses"] < program_calls["calls"] / 2
@@ -65,6 +66,7 @@ def test_prepare_makes_a_variant_available_in_a_graph_capture() -> None:
     graph = torch.cuda.CUDAGraph()
     with pytest.raises(trident.NotPreparedError, match="prepare"):
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x.clone()  # PyTorch warns of a graph of nothing
             optimized(x, 1, 0.5)
     torch.cuda.synchronize()
     optimized.prepare(x, 1, 0.5)
@@ -83,7 +85,7 @@ def test_fixed_sizes_go_into_graphs_and_varying_ones_do_not() -> None:
         for _ in range(8):
             check(optimized, torch.randn(rows, 100, device="cuda"), 5, 0.5)
     records = optimizer_of(optimized).records
-    assert [record.cuda_graph is not None for record in records] == [True, False]
+    assert [str(record.graph).startswith("captured") for record in records] == [True, False]
 
 
 def test_strides_behind_no_element_do_not_keep_a_call_from_its_graph() -> None:
@@ -96,4 +98,4 @@ def test_strides_behind_no_element_do_not_keep_a_call_from_its_graph() -> None:
         x = memory.as_strided((1, 64), (64 + row, 1))
         assert torch.equal(optimized(x), function(x))
     assert specializations(optimized) == 1
-    assert optimizer_of(optimized).records[0].cuda_graph is not None
+    assert optimizer_of(optimized).records[0].graph.startswith("captured")

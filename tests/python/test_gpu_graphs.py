@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import trident
 from trident import _C
@@ -149,9 +150,9 @@ def test_graphs_of_one_stream_share_memory_and_do_not_disturb_each_other() -> No
             x = torch.sin(x) + x.flip(0)
         return x
 
-    fast = trident.optimize(function, graphs=True)
+    fast = trident.optimize(function, graphs=True, dynamic=False)
     big = 1 << 22  # 16 MiB: more than is staged, so inputs stay where they are
-    inputs = [torch.randn(big + 1024 * i, device="cuda") for i in range(3)]
+    inputs = [torch.randn(big - 1024 * i, device="cuda") for i in range(3)]
     reserved = []
     for x in inputs:
         for _ in range(WARM):
@@ -161,8 +162,8 @@ def test_graphs_of_one_stream_share_memory_and_do_not_disturb_each_other() -> No
         reserved.append(torch.cuda.memory_reserved())
     records = [entry[0] for entry in _C.entries(optimizer_of(fast).scm)]
     assert all(record.graph.startswith("captured") for record in records)
-    # The second and third graph find the memory of the first, but for the few KiB they are larger.
-    assert reserved[2] - reserved[0] < 3 * big * 4, reserved
+    # The second and third graph find the memory of the first, which needs a little more.
+    assert reserved[2] - reserved[0] < big * 4, reserved
     kept = []
     for step in range(3):
         for x in inputs:
@@ -205,3 +206,50 @@ def test_graph_keeps_no_replaced_weight_alive() -> None:
     fast(x, y)
     gc.collect()
     assert old() is None
+
+
+@torch.no_grad()
+def test_a_graph_is_captured_after_all_others_are_gone() -> None:
+    for _ in range(2):
+        model, reference = model_pair()
+        fast = trident.optimize(model, graphs=True)
+        x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+        for _ in range(WARM):
+            assert torch.equal(fast(x, y), reference(x, y))
+        assert record_of(fast).graph.startswith("captured"), record_of(fast).graph
+        del fast, model
+        gc.collect()
+
+
+@torch.no_grad()
+def test_a_capture_that_fails_leaves_nothing_behind() -> None:
+    counts = trident.optimize(lambda x: torch.histc(x, 8) + 1, graphs=True)
+    x = torch.rand(1000, device="cuda")
+    stream = torch.cuda.current_stream()
+    for _ in range(WARM):  # the limits are read on the host, which no capture allows
+        assert torch.equal(counts(x), torch.histc(x, 8) + 1)
+    assert record_of(counts).graph.startswith("capture failed"), record_of(counts).graph
+    assert torch.cuda.current_stream() == stream
+    assert torch.rand(4, device="cuda").shape == (4,)  # the generator is in no capture
+    held = torch.empty(1 << 26, device="cuda")
+    reserved = torch.cuda.memory_reserved()
+    del held
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= reserved - (1 << 28)  # the allocator gives memory back
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    for _ in range(WARM):
+        x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+        assert torch.equal(fast(x, y), reference(x, y))
+    assert record_of(fast).graph.startswith("captured"), record_of(fast).graph
+
+
+@torch.no_grad()
+def test_attention_without_dropout_is_replayed() -> None:
+    fast = trident.optimize(torch.nn.functional.scaled_dot_product_attention, graphs=True)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        for _ in range(WARM):
+            q, k, v = (torch.randn(1, 4, 16, 64, device="cuda").half() for _ in range(3))
+            expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            assert torch.equal(fast(q, k, v), expected)
+    assert record_of(fast).graph.startswith("captured"), record_of(fast).graph

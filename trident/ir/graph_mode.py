@@ -7,6 +7,9 @@ import torch
 from trident.ir import schema as schemas
 from trident.ir.program import Operation, Program, Value, tensors_in
 
+# Operators that wait for the device to look at a tensor's values, which a capture does not allow.
+_READS_VALUES = {"aten::_linalg_check_errors"}
+
 
 def written_inputs(program: Program) -> list[int]:
     """Inputs whose memory an operator or a launch may write, by position."""
@@ -19,8 +22,10 @@ def written_inputs(program: Program) -> list[int]:
 def graph_obstacle(program: Program) -> str | None:
     """Why the program has to run kernel by kernel, or None."""
     for operation in program.operations:
-        if torch.Tag.nondeterministic_seeded in schemas.tags(operation.name):
+        if _draws_random_numbers(operation):
             return f"{operation.name} draws random numbers (at {operation.line})"
+        if operation.name in _READS_VALUES:
+            return f"{operation.name} reads values on the host (at {operation.line})"
         if any(value.device != str(program.device) for value in operation.outputs()):
             return f"{operation.name} computes on another device (at {operation.line})"
         if any(value.input_index is not None for value in operation.outputs()):
@@ -33,6 +38,18 @@ def graph_obstacle(program: Program) -> str | None:
     if any(program.storages[storage].owner is None for storage in storages):
         return "an output shares memory with an input"
     return None
+
+
+def _draws_random_numbers(operation: Operation) -> bool:
+    """Whether it takes numbers from a generator; attention does so for its dropout alone."""
+    if torch.Tag.nondeterministic_seeded not in schemas.tags(operation.name):
+        return False
+    return not any(
+        parameter.name == "dropout_p" and argument == 0.0
+        for parameter, argument in zip(
+            operation.schema.parameters, operation.arguments, strict=True
+        )
+    )
 
 
 def _written(operation: Operation) -> list[Value]:
