@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -9,6 +10,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from typing import Any
 
 import torch
 
+NO_TIME = "not run: no time was left"
 RESULT_MARK = "RESULT "  # starts a worker's lines of JSON, among whatever compilers print
 
 
@@ -27,6 +30,18 @@ class Times:
 
     host_us: float
     wall_us: float
+
+
+class TimeLimit:
+    """How long a run may still take: some machines are to be had for minutes only."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self, at_most: float) -> float:
+        """Seconds until the end, or `at_most`; 0 where less than ten are left."""
+        left = self._end - time.monotonic()
+        return min(left, at_most) if left >= 10 else 0
 
 
 def require_gpu() -> None:
@@ -135,22 +150,36 @@ def emit(**result: object) -> None:
     print(RESULT_MARK + json.dumps(result), flush=True)
 
 
+def end_group(process: subprocess.Popen[str]) -> None:
+    """Ends a process that leads a group, and whatever it started there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def run_worker(script: str, arguments: Sequence[str], timeout: float) -> list[dict[str, Any]]:
     """Runs one system in its own process (compilers leave state behind); returns what it emitted.
 
-    A worker that fails or takes longer than `timeout` seconds adds a result with the key ``error``.
+    A worker that fails or takes longer than `timeout` seconds, 0 for none to be started, adds a
+    result with the key ``error`` to what it emitted until then.
     """
+    if not timeout:
+        return [{"error": NO_TIME}]
     command = [sys.executable, script, "--worker", *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        output, error = done.stdout, ""
-        if done.returncode:
-            error = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            print(done.stderr[-4000:], file=sys.stderr)
-    except subprocess.TimeoutExpired as expired:
-        raw = expired.stdout or b""
-        output = raw.decode(errors="replace") if isinstance(raw, bytes) else raw
-        error = f"no result within {timeout:.0f} s"
+    pipes: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A group of its own: compilers start processes that must not outlive the worker.
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+            error = ""
+            if process.returncode:
+                error = (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
+                print(errors[-4000:], file=sys.stderr)
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            output, _ = process.communicate()
+            error = f"no result within {timeout:.0f} s"
+        finally:
+            end_group(process)
     lines = [line for line in output.splitlines() if line.startswith(RESULT_MARK)]
     results: list[dict[str, Any]] = [json.loads(line.removeprefix(RESULT_MARK)) for line in lines]
     return [*results, {"error": error}] if error else results
@@ -185,6 +214,15 @@ def write_json(path: str | None, facts: dict[str, str], results: list[dict[str, 
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
+
+
+def ours_failed(results: Iterable[dict[str, Any]]) -> bool:
+    """Whether a result of Trident or eager is an error; one of a peer is a result like others."""
+    ours = ("eager", "trident", "trident-stream")
+    return any(
+        "error" in result and result["error"] != NO_TIME and result["mode"] in ours
+        for result in results
+    )
 
 
 def chosen(text: str, known: Sequence[str], what: str) -> list[str]:

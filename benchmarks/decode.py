@@ -13,6 +13,7 @@ compares them exactly.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import pathlib
 import sys
 import warnings
@@ -28,6 +29,8 @@ import common  # noqa: E402
 
 CONTEXT, SLOTS = 512, 1024
 MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident", "trident-stream")
+# A run that is stopped early should have the others to compare with.
+ORDER = ("trident", "eager", "default", "cuda-graph", "trident-stream", "reduce-overhead")
 LABELS = {
     "eager": "eager",
     "default": "torch.compile",
@@ -261,6 +264,7 @@ def print_times(results: list[dict[str, Any]]) -> None:
     )
     for name in dict.fromkeys(result["model"] for result in results):
         rows = [result for result in results if result["model"] == name]
+        rows.sort(key=lambda row: MODES.index(row["mode"]))
         default = next(
             (r["wall_ms"] for r in rows if r["mode"] == "default" and "error" not in r), None
         )
@@ -311,7 +315,8 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(SHAPES), help="comma list (default: all)")
     parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
     parser.add_argument("--check-tokens", type=int, metavar="N", help="compare N greedy tokens")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds per system")
+    parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
     parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
     parser.add_argument("--worker", nargs=2, metavar=("MODEL", "JOB"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -325,14 +330,21 @@ def main() -> int:
 
     facts = common.machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
-    jobs = [str(options.check_tokens)] if options.check_tokens else modes
+    limit = common.TimeLimit(options.limit)
+    jobs = [(name, each) for each in ORDER if each in modes for name in models]
+    if options.check_tokens:
+        jobs = [(name, str(options.check_tokens)) for name in models]
+
+    def run(job: tuple[str, str]) -> list[dict[str, Any]]:
+        return common.run_worker(__file__, job, limit.left(options.timeout))
+
     results: list[dict[str, Any]] = []
-    for name in models:
-        for job in jobs:
-            print(f"Running {name}, {LABELS.get(job, f'{job} tokens')} ...", flush=True)
-            for result in common.run_worker(__file__, [name, job], options.timeout):
+    # What is timed runs alone.
+    with concurrent.futures.ThreadPoolExecutor(len(models) if options.check_tokens else 1) as pool:
+        for (name, job), found in zip(jobs, pool.map(run, jobs), strict=True):
+            for result in found:
                 results.append({"model": name, "mode": job, **result})
-                print(f"  {progress(result)}", flush=True)
+                print(f"{name}, {LABELS.get(job, f'{job} tokens')}: {progress(result)}", flush=True)
             # A run that is stopped early keeps what it has measured.
             common.write_json(options.output, facts, results)
     if options.output:
@@ -340,7 +352,7 @@ def main() -> int:
     if options.check_tokens:
         return 0 if print_check(results) else 1
     print_times(results)
-    return 1 if any("error" in result for result in results) else 0
+    return 1 if common.ours_failed(results) else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ SPECIALIZATIONS = {"specs1": 1, "specs4": 4, "specs16": 16, "specs64": 64}
 PARAMETERS = {"params100": 100, "params1000": 1000, "params5000": 5000}
 CASES = (*CHAINS, "mixed20", *SPECIALIZATIONS, *PARAMETERS)
 MODES = ("floor", "eager", "default", "skip-guards", "reduce-overhead", "trident")
+# A run that is stopped early should have the others to compare with, and all but the longest cases.
+ORDER = ("floor", "trident", "eager", "default", "reduce-overhead", "skip-guards")
+LONGEST = ("params5000", "specs64")
 LABELS = {
     "floor": "driver floor",
     "default": "torch.compile",
@@ -155,7 +158,7 @@ def measure_mode(case: str, mode: str) -> None:
 def worker(mode: str, cases: list[str]) -> None:
     torch._dynamo.config.recompile_limit = 1000
     torch._dynamo.config.accumulated_recompile_limit = 100000
-    for case in cases:
+    for case in sorted(cases, key=LONGEST.__contains__):
         if mode == "floor":
             measure_floor(case)
         elif not (case in SPECIALIZATIONS and mode in NOT_FOR_SPECIALIZATIONS):
@@ -163,6 +166,12 @@ def worker(mode: str, cases: list[str]) -> None:
                 measure_mode(case, mode)
             except Exception as error:  # a system that cannot run a case is a result, too
                 common.emit(case=case, mode=mode, error=f"{type(error).__name__}: {error}"[:300])
+
+
+def progress(result: dict[str, Any]) -> str:
+    """One line on a result that has just come in."""
+    told = result.get("error") or f"{result['host_us']:.1f} us"
+    return f"{result.get('case', 'all cases')}: {told}"
 
 
 def print_results(results: list[dict[str, Any]], modes: list[str], cases: list[str]) -> None:
@@ -188,7 +197,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
     parser.add_argument("--cases", default=",".join(CASES), help="comma list (default: all)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds per system")
+    parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
     parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
     parser.add_argument("--worker", metavar="MODE", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -201,17 +211,21 @@ def main() -> int:
 
     facts = common.machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    limit = common.TimeLimit(options.limit)
     results: list[dict[str, Any]] = []
-    for mode in modes:
+    for mode in (each for each in ORDER if each in modes):
         print(f"Running {LABELS.get(mode, mode)} ...", flush=True)
-        found = common.run_worker(__file__, [mode, "--cases", options.cases], options.timeout)
+        timeout = limit.left(options.timeout)
+        found = common.run_worker(__file__, [mode, "--cases", options.cases], timeout)
         results += [{"mode": mode, **result} for result in found]
+        for result in found:
+            print(f"  {progress(result)}", flush=True)
         # A run that is stopped early keeps what it has measured.
         common.write_json(options.output, facts, results)
     if options.output:
         print(f"Written: {options.output}")
     print_results(results, modes, cases)
-    return 1 if any("error" in result for result in results) else 0
+    return 1 if common.ours_failed(results) else 0
 
 
 if __name__ == "__main__":
