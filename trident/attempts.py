@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trident import _C
 from trident.capture.closed_lists import ClosedListError
@@ -19,7 +19,16 @@ from trident.options import Dynamic
 
 logger = logging.getLogger("trident")
 
-Result = TypeVar("Result")
+
+class Compiled(Protocol):
+    """What a call was compiled to."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The words that are open."""
+
+
+Result = TypeVar("Result", bound=Compiled)
 
 
 class Attempts:
@@ -99,7 +108,9 @@ class Attempts:
                 self._history.note_failure(facts, symbolic)
                 logger.info("%s: sizes stay fixed: %s", self._name, problem, exc_info=True)
             else:
-                self._history.remember(facts, symbolic)
+                fixed = {*symbolic.positions}.difference(result.positions)
+                self._history.note_values(facts, fixed)
+                self._history.remember(facts, symbolic if result.positions else None)
                 return result
 
     def note_unsupported(self, facts: _C.Facts) -> list[int]:

@@ -211,7 +211,7 @@ class Optimizer:
             return RecordsGradients()
         _thread.capturing = True
         try:
-            evicted = self._attempts.compile(
+            published = self._attempts.compile(
                 args,
                 kwargs,
                 facts,
@@ -226,6 +226,7 @@ class Optimizer:
         finally:
             _thread.capturing = False
         self.records.append(record)
+        evicted = published.evicted
         if evicted is not None:
             evicted.codes, evicted.reads = (), []
             self.warnings.evicted()

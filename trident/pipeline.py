@@ -7,7 +7,7 @@ import logging
 import time
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,7 +16,7 @@ from trident.build import build
 from trident.capture.folding import fold_constants
 from trident.capture.reads import Read
 from trident.capture.result import Capture
-from trident.capture.soft_words import SymbolicWords
+from trident.capture.soft_words import NeedsValueError, SymbolicWords
 from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
 from trident.collection import no_garbage_collection
@@ -77,6 +77,18 @@ class SpecializationRecord:
     graph: str | None = None
 
 
+class Published(NamedTuple):
+    """What became of a call that was compiled.
+
+    Attributes:
+        evicted: the record of the specialization that had to make room, or None.
+        positions: the words that the new one leaves open.
+    """
+
+    evicted: SpecializationRecord | None
+    positions: tuple[int, ...]
+
+
 def compile_call(
     scm: _C.Scm,
     name: str,
@@ -86,7 +98,7 @@ def compile_call(
     facts: _C.Facts,
     record: SpecializationRecord,
     symbolic: SymbolicWords | None = None,
-) -> SpecializationRecord | None:
+) -> Published:
     """Captures, compiles and publishes one call.
 
     Args:
@@ -98,9 +110,6 @@ def compile_call(
         facts: of the call.
         record: filled in, published with the specialization.
         symbolic: the words that the specialization leaves open; None for none.
-
-    Returns:
-        The record of the specialization that had to make room, or None.
 
     Raises:
         UnsupportedError: if the call uses something that Trident cannot compile.
@@ -115,15 +124,20 @@ def compile_call(
     if not facts.agree(_C.collect(scm, args, kwargs)):
         raise ChangedError(CHANGED)
     fold_constants(capture)
-    chosen = ChosenKernels(capture)
-    with no_garbage_collection():
-        generated = generate(capture, chosen.launches, _typed_operators(capture))
+    if capture.symbols is not None and capture.symbols.assumes_unused:
+        capture.fix_unused_strides()
+    try:
+        chosen, generated = _generate(capture)
+    except NeedsValueError:
+        if not capture.fix_unused_strides():
+            raise
+        chosen, generated = _generate(capture)
     library = build(generated.source, name)
     program = _C.Program.load(str(library), chosen.kernels)
     chosen.serve(program, generated.launch_order)
     positions: tuple[int, ...] = ()
-    if symbolic is not None:
-        positions = symbolic.positions
+    if symbolic is not None and capture.symbols is not None:
+        positions = capture.symbols.positions
         values = [symbolic.values[position] for position in positions]
         if program.num_symbols and not program.guard(values):
             raise TridentError("a specialization does not serve the call it was made from")
@@ -162,7 +176,13 @@ def compile_call(
         capture.inference,
     )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
-    return evicted
+    return Published(evicted, positions)
+
+
+def _generate(capture: Capture) -> tuple[ChosenKernels, GeneratedProgram]:
+    chosen = ChosenKernels(capture)
+    with no_garbage_collection():
+        return chosen, generate(capture, chosen.launches, _typed_operators(capture))
 
 
 def _typed_operators(capture: Capture) -> TypedTable:

@@ -28,7 +28,6 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trident.capture.closed_lists import ClosedList
-from trident.capture.layouts import check_layout
 from trident.errors import UnsupportedError
 
 _METHODS = (
@@ -95,9 +94,7 @@ class _Watch(TorchDispatchMode):
         try:
             if func not in _LIFTS:
                 args, kwargs = self._without_real(args), self._without_real(kwargs)
-            result = func(*args, **(kwargs or {}))
-            check_layout(func, args, kwargs or {}, result)
-            return result
+            return func(*args, **(kwargs or {}))
         except Exception as error:
             tags = getattr(func, "tags", ())
             if (

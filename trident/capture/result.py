@@ -6,6 +6,8 @@ import dataclasses
 import types
 from typing import TYPE_CHECKING, Any
 
+import sympy
+
 if TYPE_CHECKING:
     import torch
 
@@ -76,6 +78,16 @@ class Capture:
     symbols: Symbols | None = None
     python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
     inference: bool = False
+
+    def fix_unused_strides(self) -> bool:
+        """Gives up that strides of axes of size 1 are symbols, if nothing else is one.
+
+        Returns:
+            Whether the capture is one of fixed words now.
+        """
+        if self.symbols is None or any(isinstance(each, sympy.Basic) for each in self.numbers):
+            return False
+        return self.symbols.fix_unused()
 
     def size(self, value: Any) -> Size:
         """A size, stride or integer of the trace, over the program's symbols."""

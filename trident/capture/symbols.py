@@ -30,7 +30,7 @@ from trident.capture.soft_words import (
     float_of,
     soft_words,
 )
-from trident.capture.stride_check import geometry_depends
+from trident.capture.unused_strides import UnusedStrides
 from trident.errors import UnsupportedError
 from trident.ir import expressions, magnitudes
 from trident.ir.expressions import Size, known, number_symbol, size_symbol
@@ -65,6 +65,8 @@ class Symbols:
             (word.kind, word.index, word.place): number
             for number, word in enumerate(symbolic.words)
         }
+        self._hints: dict[sympy.Symbol, int] = {}  # what the ShapeEnv's are in this call
+        self.unused = UnusedStrides(self.environment, self._hints)
         self._shared: dict[Any, Any] = {}  # by the values in all calls, or by a hint's name
         self._names: dict[sympy.Symbol, sympy.Symbol] = {}  # ShapeEnv's -> the program's
         self._divisors: set[sympy.Expr] = set()  # of expressions; have to be positive
@@ -113,6 +115,7 @@ class Symbols:
             return self.environment.create_symfloatnode(symbol, hint=real, source=source)
         symbol = self.environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
         self._names[symbol] = self._own_symbol(number)
+        self._hints[symbol] = value
         self._meaning[number] = self.environment.create_symintnode(
             symbol, hint=value, source=source
         )
@@ -173,6 +176,7 @@ class Symbols:
             source = ConstantSource(f"word_{number}")
             symbol = self.environment.create_symbol(value, source, DimDynamic.DYNAMIC)
             self._names[symbol] = self._own_symbol(number)
+            self._hints[symbol] = value
             self._shared[values] = self.environment.create_symintnode(
                 symbol, hint=value, source=source
             )
@@ -190,6 +194,7 @@ class Symbols:
                 continue
             if self.positions[number] in self._symbolic.free:
                 unused[axis] = self._number(number)
+                self.unused.note(unused[axis].node.expr)
                 continue
             mine = self._values(SoftKind.STRIDE, index, axis)
             for inner in strides:
@@ -252,30 +257,60 @@ class Symbols:
             for word in self._symbolic.words
         )
 
-    def check_unused_strides(self, graph: torch.fx.Graph) -> None:
-        """Gives up strides of axes of size 1 that something the call computes may show.
+    @property
+    def assumes_unused(self) -> bool:
+        """Whether the trace compared strides of axes of size 1."""
+        return any(
+            self.unused.covers(symbol)
+            for guard in self.environment.guards
+            for symbol in guard.expr.free_symbols
+        )
 
-        Raises:
-            NeedsValueError: for all of them.
+    def fix_unused(self) -> bool:
+        """Takes strides of axes of size 1 for what they are in the call, as the trace did.
+
+        Returns:
+            Whether no symbol is left; False if there are others, and nothing has changed.
         """
-        words = enumerate(self._symbolic.words)
-        unused = [number for number, word in words if self._is_unused(word)]
-        symbols = [self._meaning[number].node._expr for number in unused]
-        if unused and geometry_depends(graph, symbols):
-            raise NeedsValueError(self.positions[number] for number in unused)
+        if not all(map(self._is_unused, self._symbolic.words)):
+            return False
+        self.unused.fix()
+        self.positions = ()
+        return True
 
     def need(self, used: Iterable[sympy.Symbol]) -> None:
         """Gives up the symbols that are used, where there are any.
 
         Raises:
             NeedsValueError: for these.
+            UnsupportedError: for a stride that only a kernel knows.
         """
-        positions = {self.positions[expressions.symbol_index(symbol)] for symbol in used}
+        numbers = {expressions.symbol_index(symbol) for symbol in used}
+        positions = {self.positions[number] for number in numbers if number < len(self.positions)}
+        if len(positions) < len(numbers):
+            positions |= self._symbolic.free
+            if not positions:
+                raise UnsupportedError("a stride behind no element is only known once it is made")
         if positions:
             raise NeedsValueError(positions)
 
+    def need_no_unknown(self, used: Iterable[sympy.Symbol]) -> None:
+        """Gives up strides of axes of size 1 where one that only a kernel knows is used.
+
+        Raises:
+            NeedsValueError: for those of arguments.
+            UnsupportedError: where there are none.
+        """
+        last = len(self.positions) - 1
+        self.need(symbol for symbol in used if expressions.symbol_index(symbol) > last)
+
     def _rename(self, expression: sympy.Basic) -> Any:
         unknown = expression.free_symbols - self._names.keys()
+        for symbol in list(unknown):
+            made = self.unused.number_of(symbol)
+            if made is not None:
+                self._names[symbol] = number_symbol(len(self.positions) + made)
+                unknown.remove(symbol)
         floats = unknown & self._reals.keys()
         if floats:
             raise NeedsValueError(self.positions[self._reals[each]] for each in floats)
@@ -324,6 +359,8 @@ class Symbols:
         Raises:
             NeedsValueError: for symbols that have to be what they are.
         """
+        if not self.positions:
+            return []
         found: list[sympy.Basic] = []
         assumed = [self._rename(guard.expr) for guard in self.environment.guards]
         pinned = []

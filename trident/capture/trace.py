@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch._library.triton import set_wrap_triton_enabled
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from trident import _C
@@ -22,6 +22,7 @@ from trident.capture.gradients import GradientWatch
 from trident.capture.graph import constants_of, device_of, take_inputs
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
+from trident.capture.layouts import KernelLayouts
 from trident.capture.objects import user_attributes
 from trident.capture.observer import Observer
 from trident.capture.outside import OUTSIDE, OutsideTensorError
@@ -140,9 +141,10 @@ class TracedCall:
         self._operators = InlineOperators(opaque)
         self._numbers: list[SoftWord] = []  # numbers in arguments and state that are symbols
         self._symbols = None if symbolic is None else Symbols(facts, symbolic)
-        self._mode = FakeTensorMode(
-            allow_non_fake_inputs=True,
-            shape_env=None if self._symbols is None else self._symbols.environment,
+        self._mode = (
+            KernelLayouts()
+            if self._symbols is None
+            else KernelLayouts(self._symbols.unused, self._symbols.environment)
         )
         self._addresses = Addresses(self._stand_in)
         self._outside: list[torch.Tensor] = []  # met in the trace, but no facts of the call
@@ -202,8 +204,6 @@ class TracedCall:
             self._symbols.check_floats()
         graph = graph_module.graph
         forget_source(graph_module)
-        if self._symbols is not None:
-            self._symbols.check_unused_strides(graph)
         constants = constants_of(graph_module)
         names = tensor_names(
             self._tensors, self._num_arguments, self._function, self._args, self._kwargs

@@ -93,8 +93,11 @@ def generate(
         source = write_unit(
             program, host, scope, typed, boxed, launches, symbols, capture.python_operators
         )
-        if capture.symbols is not None and capture.symbols.sizes_are_fixed:
-            capture.symbols.need(used_symbols(source))
+        if capture.symbols is not None:
+            used = used_symbols(source)
+            if capture.symbols.sizes_are_fixed:
+                capture.symbols.need(used)
+            capture.symbols.need_no_unknown(used)
     return GeneratedProgram(
         name=capture.name,
         source=source,

@@ -188,7 +188,7 @@ def _copy(operation: Operation) -> Call | None:
 
 def _relu(operation: Operation) -> Call | None:
     """``relu`` runs ``clamp_min`` with 0, which can write into given memory; not for bools."""
-    if operation.name != "aten::relu" or _has_loose_strides(operation):
+    if operation.name != "aten::relu":
         return None
     result = _result(operation)
     if result.layout.dtype == torch.bool:
@@ -197,24 +197,10 @@ def _relu(operation: Operation) -> Call | None:
     return Call(overload, [operation.arguments[0], 0, result], (2,))
 
 
-def _has_loose_strides(operation: Operation) -> bool:
-    return any(value.loose_strides for value in operation.inputs())
-
-
-def _has_numbers(call: Call) -> bool:
-    """Whether a number stands for a tensor."""
-    return any(
-        parameter.type.kind is Kind.TENSOR and isinstance(argument, (bool, int, float))
-        for parameter, argument in zip(call.schema.parameters, call.arguments, strict=True)
-    )
-
-
 def _out(operation: Operation) -> Call | None:
     if operation.schema.namespace != "aten" or operation.schema.mutates:
         return None
     call = functional_form(operation)
-    if _has_loose_strides(operation) and _has_numbers(call):
-        return None  # the operator says what its result looks like
     if call.schema.name == "arange":
         return _arange(call, operation)
     overload = registry.out_overload(call.schema.qualified)

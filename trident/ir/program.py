@@ -70,8 +70,6 @@ class Value:
             on, with other sizes and strides. Where that is an input, ``input_index`` says so.
         source: set by the storage pass: the value that this one is a view of.
         tracked_view: whether eager records ``source`` as this view's base.
-        loose_strides: set by the pass of that name: strides of axes of size 1 may not be those that
-            the trace recorded.
     """
 
     name: str
@@ -84,7 +82,6 @@ class Value:
     object: Value | None = None
     source: Value | None = None
     tracked_view: bool = False
-    loose_strides: bool = False
 
     def resolve(self) -> Value:
         """The value that first stood for this tensor object."""

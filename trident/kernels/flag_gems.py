@@ -11,8 +11,6 @@ Nothing here imports FlagGems: its modules are looked up when a trace begins.
 
 from __future__ import annotations
 
-import concurrent.futures
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from triton.runtime.jit import TensorWrapper
 
+from trident import aside
 from trident.errors import UnsupportedError
 
 Patch = tuple[type, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
@@ -41,41 +40,14 @@ def patches(is_routing: Callable[[], bool]) -> Iterator[Patch]:
 
 def stored_winner(cache: Any, key: tuple[object, ...]) -> dict[tuple[object, ...], Any]:
     """What an autotuner's cache that is not a dictionary holds for a key: one entry or none."""
-    return _in_thread(lambda: {key: cache[key]} if key in cache else {})
-
-
-_pool: concurrent.futures.ThreadPoolExecutor | None = None
-
-
-def prepare() -> None:
-    """Starts the thread for what happens aside of a trace, which must not start one itself."""
-    global _pool
-    if _pool is None and _strided_buffer() is not None:
-        _pool = concurrent.futures.ThreadPoolExecutor(1, "trident-aside")
-        _pool.submit(int).result()
-
-
-def _forget_thread() -> None:
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_thread)
-
-
-def _in_thread(function: Callable[[], Any]) -> Any:
-    """Runs what is no part of the call: modes and recording are those of the trace's thread."""
-    if _pool is not None:
-        return _pool.submit(function).result()
-    with concurrent.futures.ThreadPoolExecutor(1, "trident-aside") as pool:
-        return pool.submit(function).result()
+    return aside.run(lambda: {key: cache[key]} if key in cache else {})
 
 
 def _aside(original: Callable[..., Any], is_routing: Callable[[], bool]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
         if not is_routing():
             return original(self, *args)
-        return _in_thread(lambda: original(self, *args))
+        return aside.run(lambda: original(self, *args))
 
     return method
 

@@ -12,6 +12,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+from trident import aside
 from trident.errors import UnsupportedError
 from trident.kernels import flag_gems
 from trident.kernels.compiled import launch_of, warmup_argument
@@ -91,7 +92,7 @@ def _is_routing() -> bool:
 
 def prepare_routing() -> None:
     """Does what `route_launches` needs and a trace must not do; call it before the trace."""
-    flag_gems.prepare()
+    aside.prepare()
 
 
 def _install() -> None:

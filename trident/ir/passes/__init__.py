@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from trident.ir.passes import (
-    dead_code,
-    liveness,
-    loose_strides,
-    memory_plan,
-    operator_choice,
-    storages,
-)
+from trident.ir.passes import dead_code, liveness, memory_plan, operator_choice, storages
 from trident.ir.program import Program
 from trident.ir.registry import TypedOperators
 from trident.ir.steps import HostProgram
@@ -19,7 +12,6 @@ def run_all(program: Program, typed: TypedOperators) -> HostProgram:
     """Runs every pass; raises UnsupportedError for what cannot be compiled."""
     dead_code.run(program)
     storages.run(program)
-    loose_strides.run(program)
     liveness.run(program)
     memory_plan.run(program, typed)
     return operator_choice.run(program, typed)
