@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,13 +22,37 @@ def slot_names(cls: type) -> list[str]:
     return [name for name, _ in slots_of(cls)]
 
 
-def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+_Slots = list[tuple[str, types.MemberDescriptorType]]
+# By the class's address, while these are remembered; the class is kept alive with them.
+_known_slots: dict[int, tuple[type, _Slots]] | None = None
+
+
+@contextlib.contextmanager
+def slots_remembered() -> Iterator[None]:
+    """Looks at each class once in this block, for one capture at a time."""
+    global _known_slots
+    _known_slots = {}
+    try:
+        yield
+    finally:
+        _known_slots = None
+
+
+def slots_of(cls: type) -> _Slots:
     """The slots that a class and its bases declare: name and descriptor."""
+    if _known_slots is None:
+        return _find_slots(cls)
+    if id(cls) not in _known_slots:
+        _known_slots[id(cls)] = cls, _find_slots(cls)
+    return _known_slots[id(cls)][1]
+
+
+def _find_slots(cls: type) -> _Slots:
     return [
         (name, member)
         for base in cls.__mro__
         for name, member in vars(base).items()
-        if isinstance(member, types.MemberDescriptorType)
+        if type(member) is types.MemberDescriptorType
         and base.__module__ not in ("builtins", "collections", "torch.return_types")
         and name != "__dict__"
     ]

@@ -23,7 +23,7 @@ from trident.capture.graph import constants_of, device_of, take_inputs
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.layouts import KernelLayouts
-from trident.capture.objects import user_attributes
+from trident.capture.objects import slots_remembered, user_attributes
 from trident.capture.observer import Observer
 from trident.capture.outside import OUTSIDE, OutsideTensorError
 from trident.capture.places import Places, current_line, tensor_names
@@ -175,7 +175,12 @@ class TracedCall:
             )
             process = ProcessState()
             try:
-                with unreported(), self._disguise() as refused, no_garbage_collection():
+                with (
+                    unreported(),
+                    self._disguise() as refused,
+                    no_garbage_collection(),
+                    slots_remembered(),
+                ):
                     outcome = _C.record(lambda: traced(*fakes, *numbers), rules)
             finally:
                 observer.restore()
