@@ -313,3 +313,10 @@ def set_registrations(id: int, /) -> None:
     """Makes a number a fact of every call from now on, in all threads; below 2**32."""
 
 def set_library_predicate(predicate: Callable[[dict[str, Any]], bool], /) -> None: ...
+
+# --- bind_type_tests.cpp
+
+def isinstance_but_for(
+    types: tuple[type, ...], answer: Callable[[Any, Any], bool]
+) -> Callable[[Any, Any], bool]:
+    """The builtin isinstance, but that `answer` is asked about values of exactly these types."""

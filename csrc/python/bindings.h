@@ -14,5 +14,6 @@ void bind_host(pybind11::module_& m);
 void bind_reads(pybind11::module_& m);
 void bind_report(pybind11::module_& m);
 void bind_scm(pybind11::module_& m);
+void bind_type_tests(pybind11::module_& m);
 
 }  // namespace trident::python

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from trident import _C
 from trident.capture.reads import is_machinery
 from trident.errors import UnsupportedError
 
@@ -27,10 +28,9 @@ _DISGUISED = {torch.SymInt: 0, torch.SymFloat: 0.0}
 _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 
 
-def _isinstance_of_number(value: Any, classes: Any) -> bool:
-    if type(value) in _DISGUISED and not _called_by_machinery():
-        return _isinstance(_DISGUISED[type(value)], classes)
-    return _isinstance(value, classes)
+def _is_instance(number: Any, classes: Any) -> bool:
+    """The answer for a number that is a symbol."""
+    return _isinstance(number if _called_by_machinery() else _DISGUISED[type(number)], classes)
 
 
 def _called_by_machinery() -> bool:
@@ -62,7 +62,7 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
             raise problems[-1]
         return represent(self) if isinstance(self, torch.SymInt) else represent_float(self)
 
-    builtins.isinstance = _isinstance_of_number
+    builtins.isinstance = _C.isinstance_but_for(tuple(_DISGUISED), _is_instance)
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
     torch.SymFloat.__repr__ = refuse  # type: ignore[method-assign]
     try:
