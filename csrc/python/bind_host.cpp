@@ -195,8 +195,7 @@ void bind_host(py::module_& m) {
       .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
            py::arg("staged"), py::arg("written"), py::arg("outputs"),
            "`graph`: a torch.cuda.CUDAGraph, which is kept alive. It serves calls on the stream "
-           "that is "
-           "current now.")
+           "that is current now.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, in_kernel_invocation_manager
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
-from trident import aside
+from trident.capture.trials import (
+    Given,
+    Layout,
+    dense_in,
+    is_empty,
+    layout_of,
+    layouts_of_kernel,
+    unused_axes,
+)
 from trident.capture.unused_strides import Assignment, UnusedStrides
 from trident.errors import UnsupportedError
 
@@ -33,37 +40,6 @@ _TRUSTED = _CONTIGUOUS | {
 }
 # What they are given says all of their result.
 _EXPLICIT = frozenset({"aten::as_strided", "aten::as_strided_", "aten::set_"})
-
-_MAX_KNOWN = 4096
-_known: dict[Any, list[_Layout] | None] = {}
-
-
-class _Layout(NamedTuple):
-    """The geometry of a tensor, in numbers."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: str
-
-    def shown_strides(self) -> list[int]:
-        """The strides, without those that no element shows."""
-        unused = set(_unused_axes(self.sizes))
-        return [0 if axis in unused else s for axis, s in enumerate(self.strides)]
-
-
-class _Given:
-    """The geometry that a tensor had before an operator that may change it."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.strides = tensor.shape, tensor.stride()
-        self.dtype, self.device, self.layout = tensor.dtype, tensor.device, tensor.layout
-
-    def stride(self) -> Sequence[Any]:
-        return self.strides
-
-
-_TENSORS = (torch.Tensor, _Given)
 
 
 class KernelLayouts(FakeTensorMode):
@@ -96,7 +72,7 @@ class KernelLayouts(FakeTensorMode):
                 return super().dispatch(func, types, args, kwargs)
             given: Any = (args, kwargs)
             if func._schema.is_mutable:
-                given = pytree.tree_map_only(torch.Tensor, _Given, given)
+                given = pytree.tree_map_only(torch.Tensor, Given, given)
             result = super().dispatch(func, types, args, kwargs)
             self._settle(func, given[0], given[1], result)
             return result
@@ -111,26 +87,26 @@ class KernelLayouts(FakeTensorMode):
         Raises:
             UnsupportedError: if strides that elements show differ, or the kernel cannot be tried.
         """
-        results = _dense_in(result)
+        results = dense_in(result)
         if not results:
             return
-        given = _dense_in((args, kwargs))
+        given = dense_in((args, kwargs))
         if all(_is_contiguous(each) for each in given):
             return
-        shows_all = not any(_unused_axes(each.shape) for each in (*given, *results))
+        shows_all = not any(unused_axes(each.shape) for each in (*given, *results))
         if shows_all and not _is_doubtful(func):
             return
-        if func._schema.name in _CONTIGUOUS and not any(_is_empty(r.shape) for r in results):
+        if func._schema.name in _CONTIGUOUS and not any(is_empty(r.shape) for r in results):
             return
         among_symbols = any(
             isinstance(each, torch.SymInt)
             for value in (*given, *results)
             for each in (*value.shape, *value.stride())
         )
-        runs: list[tuple[list[_Layout], list[_Layout]]] = []
+        runs: list[tuple[list[Layout], list[Layout]]] = []
         for assignment in self._assignments(given):
-            found = _layouts_of_kernel(func, args, kwargs, assignment)
-            expected = [_layout(each, assignment) for each in results]
+            found = layouts_of_kernel(func, args, kwargs, assignment)
+            expected = [layout_of(each, assignment) for each in results]
             if found is None and assignment.scaled:
                 continue  # sizes that belong together need not be multiples alike
             if found is None or not _agree(found, expected, among_symbols):
@@ -185,14 +161,6 @@ def _is_doubtful(func: torch._ops.OpOverload) -> bool:
     )
 
 
-def _dense_in(values: Any) -> list[Any]:
-    return [
-        each
-        for each in pytree.tree_leaves(values)
-        if isinstance(each, _TENSORS) and each.layout is torch.strided
-    ]
-
-
 def _is_contiguous(tensor: Any) -> bool:
     """Whether all strides are those of a contiguous tensor, whatever its symbols stand for."""
     expected: Any = 1
@@ -208,98 +176,10 @@ def _expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value
 
 
-def _unused_axes(sizes: Sequence[Any]) -> list[int]:
-    """The axes along which there is no second element."""
-    if _is_empty(sizes):
-        return [*range(len(sizes))]
-    return [axis for axis, size in enumerate(sizes) if type(size) is int and size == 1]
-
-
-def _agree(found: Sequence[_Layout], expected: Sequence[_Layout], strides_too: bool) -> bool:
+def _agree(found: Sequence[Layout], expected: Sequence[Layout], strides_too: bool) -> bool:
     """Whether layouts are the same but for strides: all, or those that no element shows."""
     return len(found) == len(expected) and all(
         (mine.sizes, mine.dtype, mine.device) == (theirs.sizes, theirs.dtype, theirs.device)
         and (not strides_too or mine.shown_strides() == theirs.shown_strides())
         for mine, theirs in zip(found, expected, strict=True)
     )
-
-
-def _is_empty(sizes: Sequence[Any]) -> bool:
-    """Whether there are no elements; a size that is a symbol is at least 2."""
-    return any(type(size) is int and size == 0 for size in sizes)
-
-
-def _layout(tensor: Any, assignment: Assignment) -> _Layout:
-    return _Layout(
-        tuple(map(assignment.number, tensor.shape)),
-        tuple(map(assignment.number, tensor.stride())),
-        tensor.dtype,
-        tensor.device.type,
-    )
-
-
-def _frozen(value: Any, assignment: Assignment) -> Any:
-    """A hashable description of an operator's arguments."""
-    if isinstance(value, _TENSORS):
-        return _layout(value, assignment)
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(each, assignment) for each in value)
-    if isinstance(value, dict):
-        return tuple((name, _frozen(each, assignment)) for name, each in value.items())
-    return type(value).__name__, str(assignment.number(value))
-
-
-def _layouts_of_kernel(
-    func: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any], assignment: Assignment
-) -> list[_Layout] | None:
-    """The geometry of the kernel's results; None if it raises."""
-    key = (func, _frozen(args, assignment), _frozen(kwargs, assignment))
-    if key not in _known:
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        # An integer may be an index, for which 1 is too large, or a divisor.
-        _known[key] = _run(func, args, kwargs, assignment, 0) or _run(
-            func, args, kwargs, assignment, 1
-        )
-    return _known[key]
-
-
-def _run(
-    func: torch._ops.OpOverload,
-    args: Any,
-    kwargs: Mapping[str, Any],
-    assignment: Assignment,
-    content: int,
-) -> list[_Layout] | None:
-    """Runs the kernel on tensors of nothing but ``content``."""
-
-    def real(value: Any) -> Any:
-        if not isinstance(value, _TENSORS):
-            return assignment.number(value)
-        layout = _layout(value, assignment)
-        made = torch.empty_strided(
-            layout.sizes, layout.strides, dtype=value.dtype, device=value.device
-        )
-        return made.fill_(content)
-
-    def result() -> list[_Layout] | None:
-        with (
-            _disable_current_modes(),
-            torch.no_grad(),
-            torch._C._AutoDispatchBelowAutograd(),
-        ):
-            try:
-                given, named = pytree.tree_map(real, (args, dict(kwargs)))
-                return [_layout(each, assignment) for each in _dense_in(func(*given, **named))]
-            except Exception:
-                return None
-
-    if torch.Tag.nondeterministic_seeded not in func.tags:
-        return result()
-    devices = {each.device for each in _dense_in((args, kwargs)) if each.device.type == "cuda"}
-
-    def result_without_draws() -> list[_Layout] | None:
-        with torch.random.fork_rng(devices):
-            return result()
-
-    return aside.run(result_without_draws)  # the call itself does not ask for a generator's state
