@@ -314,9 +314,10 @@ def set_registrations(id: int, /) -> None:
 
 def set_library_predicate(predicate: Callable[[dict[str, Any]], bool], /) -> None: ...
 
-# --- bind_type_tests.cpp
+# --- bind_builtins.cpp
 
-def isinstance_but_for(
-    types: tuple[type, ...], answer: Callable[[Any, Any], bool]
-) -> Callable[[Any, Any], bool]:
-    """The builtin isinstance, but that `answer` is asked about values of exactly these types."""
+def builtin_but_for(
+    function: Callable[..., Any], types: tuple[type, ...], answer: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A builtin function, but that `answer` is called where the first argument is of exactly one of
+    these types."""

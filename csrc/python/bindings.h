@@ -6,6 +6,7 @@
 namespace trident::python {
 
 void bind_aten(pybind11::module_& m);
+void bind_builtins(pybind11::module_& m);
 void bind_callable(pybind11::module_& m);
 void bind_driver(pybind11::module_& m);
 void bind_facts(pybind11::module_& m);
@@ -14,6 +15,5 @@ void bind_host(pybind11::module_& m);
 void bind_reads(pybind11::module_& m);
 void bind_report(pybind11::module_& m);
 void bind_scm(pybind11::module_& m);
-void bind_type_tests(pybind11::module_& m);
 
 }  // namespace trident::python

@@ -13,5 +13,5 @@ PYBIND11_MODULE(_C, m) {
   trident::python::bind_reads(m);
   trident::python::bind_scm(m);
   trident::python::bind_report(m);
-  trident::python::bind_type_tests(m);
+  trident::python::bind_builtins(m);
 }

@@ -52,11 +52,16 @@ def gathered(x: torch.Tensor) -> Any:
     return x[index], x.index_select(0, index), *parts
 
 
+def measured(x: torch.Tensor) -> Any:
+    half = x[: len(x) // 2]
+    return half + len(half), F.pad(x, (0, 0, len(x) % 3, 1))
+
+
 def branching(x: torch.Tensor) -> Any:
     return x * 2 if x.shape[0] > 8 else x + x.shape[0]
 
 
-UNARY = [sliced, reshaped, expanded, in_place, made, reduced, gathered]
+UNARY = [sliced, reshaped, expanded, in_place, made, reduced, gathered, measured]
 
 
 @pytest.mark.parametrize("function", UNARY, ids=lambda f: f.__name__)

@@ -18,12 +18,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from trident import _C
 from trident.capture.reads import is_machinery
 from trident.errors import UnsupportedError
 
 _isinstance = builtins.isinstance
+_len = builtins.len
 _DISGUISED = {torch.SymInt: 0, torch.SymFloat: 0.0}
 _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 
@@ -31,6 +33,11 @@ _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 def _is_instance(number: Any, classes: Any) -> bool:
     """The answer for a number that is a symbol."""
     return _isinstance(number if _called_by_machinery() else _DISGUISED[type(number)], classes)
+
+
+def _length(tensor: torch.Tensor) -> Any:
+    """The length of a tensor, which the builtin would make an int."""
+    return _len(tensor) if _called_by_machinery() or not tensor.dim() else tensor.shape[0]
 
 
 def _called_by_machinery() -> bool:
@@ -48,7 +55,8 @@ def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
 def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
     """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton.
 
-    Turning one into text there raises UnsupportedError.
+    There, `len` of a tensor is its first size, and turning a SymInt into text raises
+    UnsupportedError.
 
     Yields:
         A list that receives what was refused, for the case that the user's code catches it.
@@ -62,13 +70,15 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
             raise problems[-1]
         return represent(self) if isinstance(self, torch.SymInt) else represent_float(self)
 
-    builtins.isinstance = _C.isinstance_but_for(tuple(_DISGUISED), _is_instance)
+    builtins.isinstance = _C.builtin_but_for(_isinstance, tuple(_DISGUISED), _is_instance)
+    builtins.len = _C.builtin_but_for(_len, (FakeTensor,), _length)
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
     torch.SymFloat.__repr__ = refuse  # type: ignore[method-assign]
     try:
         yield problems
     finally:
         builtins.isinstance = _isinstance
+        builtins.len = _len
         torch.SymInt.__repr__ = represent  # type: ignore[method-assign]
         torch.SymFloat.__repr__ = represent_float  # type: ignore[method-assign]
 

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode, in_kernel_invocation_manager
 from torch.utils import _pytree as pytree
 
+from trident.capture.symbolic_operators import DESCRIBED_IN_PYTHON
 from trident.capture.trials import (
     Given,
     Layout,
@@ -66,6 +68,14 @@ class KernelLayouts(FakeTensorMode):
         kwargs = kwargs or {}
         if self._inside:
             return super().dispatch(func, types, args, kwargs)
+        if self.shape_env is not None and func in DESCRIBED_IN_PYTHON:
+            with enable_python_dispatcher():
+                return self._dispatch(func, types, args, kwargs)
+        return self._dispatch(func, types, args, kwargs)
+
+    def _dispatch(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         self._inside = True
         try:
             if not isinstance(func, torch._ops.OpOverload) or not _can_be_tried(func):

@@ -1,4 +1,4 @@
-"""Composite operators under symbols: which PyTorch decomposes them with sizes as plain numbers."""
+"""Operators that PyTorch decomposes or describes in C++ over sizes as plain numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+# PyTorch describes these over symbols in Python; the dispatcher would take the C++ kernels, which
+# need numbers.
+DESCRIBED_IN_PYTHON = frozenset({torch.ops.aten.constant_pad_nd.default})
 
 
 def decomposed_with_symbols() -> contextlib.AbstractContextManager[Any]:
