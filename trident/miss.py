@@ -226,10 +226,7 @@ class Optimizer:
         finally:
             _thread.capturing = False
         self.records.append(record)
-        evicted = published.evicted
-        if evicted is not None:
-            evicted.codes, evicted.reads = (), []
-            self.warnings.evicted()
+        self._note_eviction(published.evicted)
         log_guards(self.scm, self.name, self.function, record)
         return None
 
@@ -250,6 +247,9 @@ class Optimizer:
         open_words = self._attempts.note_unsupported(facts)
         evicted = _C.publish(self.scm, facts, None, [], [], [], 0, [], recorded, record, open_words)
         self.records.append(record)
+        self._note_eviction(evicted)
+
+    def _note_eviction(self, evicted: SpecializationRecord | None) -> None:
         if evicted is not None:
             evicted.codes, evicted.reads = (), []
             self.warnings.evicted()

@@ -11,6 +11,11 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from trident.errors import UnsupportedError
 
 
+def real_address_mod_16(tensor: torch.Tensor) -> int:
+    """What a real tensor's address is modulo 16; 0 where it has no elements."""
+    return tensor.data_ptr() % 16 if tensor.numel() else 0
+
+
 class Addresses:
     """Addresses modulo 16, in bytes; storages that operators make are aligned.
 

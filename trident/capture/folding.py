@@ -107,8 +107,7 @@ class _Fixed:
         sizes = (*result.shape, *result.stride(), result.storage_offset())
         if not all(type(each) is int for each in sizes):
             return False
-        name = node.target._schema
-        schema = schemas.lookup(f"{name.name}.{name.overload_name}".rstrip("."))
+        schema = schemas.of(node.target)
         if schema.namespace != "aten" or schema.mutates or not _is_repeatable(schema):
             return False
         return result.untyped_storage().nbytes() <= MAX_BYTES and not node.kwargs.get("pin_memory")
@@ -124,8 +123,7 @@ def _exposed(node: torch.fx.Node) -> Iterator[Any]:
     if node.op == "output" or node.target is LAUNCH:
         yield from (each.meta.get("val") for each in node.all_input_nodes)
     elif node.op == "call_function" and isinstance(node.target, OpOverload):
-        name = node.target._schema
-        schema = schemas.lookup(f"{name.name}.{name.overload_name}".rstrip("."))
+        schema = schemas.of(node.target)
         given = graph_values.bind_arguments(node, schema)
         for parameter, argument in zip(schema.parameters, given, strict=True):
             if parameter.writes or schema.namespace != "aten":

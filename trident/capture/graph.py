@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trident.capture.addresses import real_address_mod_16
 from trident.capture.outside import OUTSIDE
 from trident.capture.result import Input
 from trident.errors import UnsupportedError
+
+# What wraps a constant that the trace makes.
+LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
 def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
@@ -23,11 +27,7 @@ def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
         if node.op != "get_attr":
             continue
         value = getattr(graph_module, node.target)
-        fresh = all(
-            user.target
-            in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-            for user in node.users
-        )
+        fresh = all(user.target in LIFTS for user in node.users)
         if isinstance(value, FakeTensor) or not fresh:
             raise UnsupportedError(
                 OUTSIDE,
@@ -53,8 +53,7 @@ def take_inputs(
         if not node.users:
             graph.erase_node(node)
             continue
-        alignment = tensor.data_ptr() % 16 if tensor.numel() else 0
-        inputs.append(Input(names[index], index, alignment))
+        inputs.append(Input(names[index], index, real_address_mod_16(tensor)))
     return inputs
 
 

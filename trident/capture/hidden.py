@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trident.capture.closed_lists import ClosedList
+from trident.capture.graph import LIFTS
 from trident.errors import UnsupportedError
 
 _METHODS = (
@@ -92,7 +93,7 @@ class _Watch(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         try:
-            if func not in _LIFTS:
+            if func not in LIFTS:
                 args, kwargs = self._without_real(args), self._without_real(kwargs)
             return func(*args, **(kwargs or {}))
         except Exception as error:
@@ -117,10 +118,6 @@ class _Watch(TorchDispatchMode):
         if type(value) is dict:
             return {name: self._without_real(item) for name, item in value.items()}
         return value
-
-
-# What wraps a constant that the trace makes.
-_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
 def _method(cls: type[torch.Tensor], name: str) -> Any:

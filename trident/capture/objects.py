@@ -27,6 +27,11 @@ _Slots = list[tuple[str, types.MemberDescriptorType]]
 _known_slots: dict[int, tuple[type, _Slots]] | None = None
 
 
+def is_torch_result(cls: type) -> bool:
+    """Whether a class is a tuple that PyTorch's operators return, such as `torch.max`'s."""
+    return cls.__module__ == "torch.return_types"
+
+
 @contextlib.contextmanager
 def slots_remembered() -> Iterator[None]:
     """Looks at each class once in this block, for one capture at a time."""
@@ -53,7 +58,8 @@ def _find_slots(cls: type) -> _Slots:
         for base in cls.__mro__
         for name, member in vars(base).items()
         if type(member) is types.MemberDescriptorType
-        and base.__module__ not in ("builtins", "collections", "torch.return_types")
+        and base.__module__ not in ("builtins", "collections")
+        and not is_torch_result(base)
         and name != "__dict__"
     ]
 

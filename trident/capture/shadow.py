@@ -23,6 +23,7 @@ from trident.capture.objects import (
     copy_in_order,
     dict_base,
     function_parts,
+    is_torch_result,
     slot_values,
     slots_of,
     user_attributes,
@@ -142,7 +143,7 @@ class Shadow:
         items = [self._clone_member(obj, i, item) for i, item in enumerate(obj)]
         if all(new is old for new, old in zip(items, obj, strict=True)):
             return obj
-        if type(obj).__module__ == "torch.return_types":
+        if is_torch_result(type(obj)):
             return type(obj)(items)
         base = tuple if isinstance(obj, tuple) else frozenset
         clone = base.__new__(type(obj), items)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import torch
 
-from trident.capture.objects import attributes_of, slot_names
+from trident.capture.objects import attributes_of, is_torch_result, slot_names
 from trident.capture.shadow import Shadow
 from trident.capture.symbols import Symbols
 from trident.errors import UnsupportedError
@@ -157,7 +157,7 @@ class TemplateBuilder:
         children: tuple[Any, ...] = ()
         if isinstance(value, tuple):
             kind = Kind.TUPLE
-            builtin = cls.__flags__ & (1 << 9) == 0 and cls.__module__ != "torch.return_types"
+            builtin = cls.__flags__ & (1 << 9) == 0 and not is_torch_result(cls)
             if builtin and cls is not tuple and cls is not torch.Size:
                 raise UnsupportedError(
                     f"{path} is a {cls.__name__}, which cannot be built natively"

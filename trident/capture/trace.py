@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from trident import _C
 from trident.capture import registrations
-from trident.capture.addresses import Addresses
+from trident.capture.addresses import Addresses, real_address_mod_16
 from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_type_tests
@@ -165,7 +165,7 @@ class TracedCall:
         with grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for index, (tensor, fake) in enumerate(zip(self._tensors, fakes, strict=True)):
-                address: Any = tensor.data_ptr() % 16 if tensor.numel() else 0
+                address: Any = real_address_mod_16(tensor)
                 if self._symbols is not None:
                     address = self._symbols.alignment(index, address)
                 self._addresses.note(tensor, fake, address)

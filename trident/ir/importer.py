@@ -252,8 +252,7 @@ class _NodeImporter(GraphNodeImporter):
         self, loc: ir.Location, node: torch.fx.Node, concrete_target: OpOverload | None = None
     ) -> None:
         assert isinstance(node.target, OpOverload)
-        name, overload = node.target._schema.name, node.target._schema.overload_name
-        schema = schemas.lookup(f"{name}.{overload}" if overload else name)
+        schema = schemas.of(node.target)
         with loc:
             operands, scalar_positions = self._operands(loc, node, schema)
             values = graph_values.result_values(node, schema)

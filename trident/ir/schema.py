@@ -175,6 +175,12 @@ def lookup(qualified: str) -> Schema:
     return _convert(torch._C._get_schema(name, overload))
 
 
+def of(operator: torch._ops.OpOverload) -> Schema:
+    """The schema of an operator of PyTorch's."""
+    name, overload = operator._schema.name, operator._schema.overload_name
+    return lookup(f"{name}.{overload}" if overload else name)
+
+
 @functools.cache
 def parse(text: str) -> Schema:
     """The schema that ``text`` spells, with or without a namespace. Raises RuntimeError."""
