@@ -117,6 +117,7 @@ class Step(torch.nn.Module):
 
 @torch.no_grad()
 def worker_time(name: str, mode: str) -> None:
+    torch._dynamo.reset()  # of another model
     step = Step(build(name))
     prompt = torch.randint(0, 1000, (1, CONTEXT), device="cuda")
     step(prompt, torch.arange(CONTEXT, device="cuda")[None])
@@ -318,33 +319,42 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
     parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
-    parser.add_argument("--worker", nargs=2, metavar=("MODEL", "JOB"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", metavar="JOB", help=argparse.SUPPRESS)
     options = parser.parse_args()
     models = common.chosen(options.models, tuple(SHAPES), "model")
     modes = common.chosen(options.modes, MODES, "mode")
     common.require_gpu()
     if options.worker:
-        name, job = options.worker
-        worker_check(name, int(job)) if job.isdigit() else worker_time(name, job)
+        for name in models:
+            if options.worker.isdigit():
+                worker_check(name, int(options.worker))
+            else:
+                worker_time(name, options.worker)
         return 0
 
     facts = common.machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     limit = common.TimeLimit(options.limit)
-    jobs = [(name, each) for each in ORDER if each in modes for name in models]
+    # The systems are timed one after the other, for all models each; tokens are not timed.
+    jobs = [(each, models) for each in ORDER if each in modes]
     if options.check_tokens:
-        jobs = [(name, str(options.check_tokens)) for name in models]
+        jobs = [(str(options.check_tokens), [name]) for name in models]
 
-    def run(job: tuple[str, str]) -> list[dict[str, Any]]:
-        return common.run_worker(__file__, job, limit.left(options.timeout))
+    def run(job: tuple[str, list[str]]) -> list[dict[str, Any]]:
+        work, names = job
+        timeout = limit.left(options.timeout * len(names))
+        found = common.run_worker(__file__, [work, "--models", ",".join(names)], timeout)
+        error = next((each["error"] for each in found if "error" in each), "no result")
+        by_name = {each["model"]: each for each in found if "model" in each}
+        return [by_name.get(name, {"model": name, "error": error}) for name in names]
 
     results: list[dict[str, Any]] = []
-    # What is timed runs alone.
     with concurrent.futures.ThreadPoolExecutor(len(models) if options.check_tokens else 1) as pool:
-        for (name, job), found in zip(jobs, pool.map(run, jobs), strict=True):
+        for (job, _), found in zip(jobs, pool.map(run, jobs), strict=True):
             for result in found:
-                results.append({"model": name, "mode": job, **result})
-                print(f"{name}, {LABELS.get(job, f'{job} tokens')}: {progress(result)}", flush=True)
+                results.append({"mode": job, **result})
+                label = LABELS.get(job, f"{job} tokens")
+                print(f"{result['model']}, {label}: {progress(result)}", flush=True)
             # A run that is stopped early keeps what it has measured.
             common.write_json(options.output, facts, results)
     if options.output:

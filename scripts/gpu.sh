@@ -8,7 +8,7 @@
 #   demo     examples/llama_qwen_demo.py
 #   cases    every case under .gpu/cases, through its own runner
 #   corpora  the tests in tests/python/corpora; FlagGems tunes its kernels, which takes minutes
-#   rest     all other Python tests, on several cores where pytest-xdist is there
+#   rest     all other Python tests
 #   tokens   64 greedy tokens of the full-size shapes, compared with eager's
 #   decode   benchmarks/decode.py
 #   host     benchmarks/host_overhead.py
@@ -30,7 +30,8 @@
 #
 #   .gpu/env.sh, .gpu/torch_mlir.tar.xz   Torch-MLIR for the machine's Python
 #   .gpu/wheels/*.whl     liger-kernel; for the corpora flag_gems, conch-triton-kernels, fla-core and
-#                         sqlalchemy; pytest, hypothesis, einops, packaging, typing-extensions where missing
+#                         sqlalchemy; pytest-xdist and execnet, to test on several cores;
+#                         pytest, hypothesis, einops, packaging, typing-extensions where missing
 #   .gpu/gtest/usr        googletest: `apt-get download libgtest-dev && dpkg -x libgtest-dev_*.deb gtest`
 #   .gpu/cases            cases to run, with their run_case.py
 set -uo pipefail
@@ -46,6 +47,10 @@ steps=("$@")
 export PYTHONUNBUFFERED=1
 # googletest that was brought along, where the machine has none.
 [[ -d .gpu/gtest/usr ]] && export CMAKE_PREFIX_PATH=$PWD/.gpu/gtest/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+
+# The Python tests run in several processes, where pytest-xdist is there.
+jobs=
+python3 -c 'import xdist' 2>/dev/null && jobs="-n ${TEST_JOBS:-8}"
 
 # The environment of `make VENV=`: the package lies in build/site, not among the machine's own.
 python=(env "PYTHONPATH=$PWD/build/site${PYTHONPATH:+:$PYTHONPATH}" python3)
@@ -136,15 +141,13 @@ for step in "${steps[@]}"; do
       ;;
     test)
       run ctest make VENV= ctest
-      run gpu make VENV= pytest PYTEST_ARGS="-m 'gpu and not slow' ${PYTEST_ARGS:-}"
-      run device make VENV= pytest PYTEST_ARGS="-m 'device and not (gpu or slow)' --ignore=tests/python/corpora ${PYTEST_ARGS:-}"
+      run gpu make VENV= pytest PYTEST_ARGS="-m 'gpu and not slow' $jobs ${PYTEST_ARGS:-}"
+      run device make VENV= pytest PYTEST_ARGS="-m 'device and not (gpu or slow)' --ignore=tests/python/corpora $jobs ${PYTEST_ARGS:-}"
       ;;
     demo) run demo "${python[@]}" examples/llama_qwen_demo.py ;;
     cases) run cases cases ;;
-    corpora) run corpora make VENV= pytest PYTEST_ARGS="tests/python/corpora ${PYTEST_ARGS:-}" ;;
+    corpora) run corpora make VENV= pytest PYTEST_ARGS="tests/python/corpora $jobs ${PYTEST_ARGS:-}" ;;
     rest)
-      jobs=
-      python3 -c 'import xdist' 2>/dev/null && jobs="-n ${TEST_JOBS:-8}"
       run rest make VENV= pytest PYTEST_ARGS="-m 'slow or not (gpu or device)' --ignore=tests/python/corpora $jobs ${PYTEST_ARGS:-}"
       ;;
     tokens) run tokens "${python[@]}" benchmarks/decode.py --check-tokens 64 --limit "$(share)" --output "$out/tokens.json" ;;

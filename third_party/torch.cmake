@@ -2,7 +2,7 @@
 # pip hides it from an isolated build by way of the environment (PYTHONPATH), which -I leaves aside.
 foreach(isolation "" -I)
   execute_process(
-    COMMAND ${Python_EXECUTABLE} ${isolation} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.__version__)"
+    COMMAND ${Python_EXECUTABLE} ${isolation} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(next((line.split()[-1] for line in open('/proc/self/maps') if 'libstdc++.so' in line), '')); print(torch.__version__)"
     OUTPUT_VARIABLE TRIDENT_TORCH_FACTS OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE TRIDENT_TORCH_STATUS ERROR_VARIABLE TRIDENT_TORCH_ERROR)
   if(NOT TRIDENT_TORCH_ERROR MATCHES "No module named 'torch'")
     break()
@@ -16,7 +16,8 @@ endif()
 string(REPLACE "\n" ";" TRIDENT_TORCH_FACTS "${TRIDENT_TORCH_FACTS}")
 list(GET TRIDENT_TORCH_FACTS 0 TRIDENT_TORCH_DIR)
 list(GET TRIDENT_TORCH_FACTS 1 TRIDENT_TORCH_CXX11)
-list(GET TRIDENT_TORCH_FACTS 2 TRIDENT_TORCH_VERSION)
+list(GET TRIDENT_TORCH_FACTS 2 TRIDENT_CXX_RUNTIME)
+list(GET TRIDENT_TORCH_FACTS 3 TRIDENT_TORCH_VERSION)
 if(TRIDENT_TORCH_VERSION VERSION_LESS 2.11 OR TRIDENT_TORCH_VERSION VERSION_GREATER_EQUAL 2.15)
   message(FATAL_ERROR "Trident supports torch 2.11 to 2.14; found ${TRIDENT_TORCH_VERSION}. "
                       "Run: pip install 'torch>=2.11,<2.15'")
@@ -36,6 +37,11 @@ foreach(library IN LISTS TRIDENT_TORCH_LIBRARIES)
   target_link_libraries(trident_torch INTERFACE ${TRIDENT_TORCH_DIR}/lib/lib${library}.so)
 endforeach()
 target_link_options(trident_torch INTERFACE -Wl,--no-as-needed)
+# Some compilers link their own C++ runtime in, and an exception that PyTorch throws in one runtime must
+# not be handled in another.
+if(TRIDENT_CXX_RUNTIME)
+  target_link_libraries(trident_torch INTERFACE ${TRIDENT_CXX_RUNTIME})
+endif()
 
 # Whether this torch has what csrc/guards/float32_precision.cpp would read in place.
 file(STRINGS ${TRIDENT_TORCH_DIR}/include/ATen/Context.h TRIDENT_TORCH_PRECISION

@@ -115,9 +115,10 @@ class GraphReplay:
         self,
         graph: torch.cuda.CUDAGraph,
         device: int,
+        own_inputs: Sequence[torch.Tensor | None],
         inputs: Sequence[torch.Tensor],
-        staged: Sequence[bool],
         written: Sequence[bool],
+        own_outputs: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None: ...
     @property

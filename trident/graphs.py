@@ -24,6 +24,9 @@ logger = logging.getLogger("trident")
 HITS_BEFORE_CAPTURE = 3
 HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 
+# Launching a graph and moving its ends costs as much as some kernels do one by one.
+KERNELS_WORTH_A_GRAPH = 3
+
 # Larger inputs are not copied before each replay; the graph serves them where they lie.
 MAX_STAGED_BYTES = 64 * 1024
 
@@ -110,12 +113,13 @@ def capture_graph(
 ) -> _C.GraphReplay | types.NotImplementedType | None:
     """Captures a host program with the inputs of one call, which is not run by that.
 
-    Small arguments that the program only reads are staged: the graph reads copies of its own. All
+    Small arguments that the program only reads are staged: the graph first copies them into tensors
+    of its own, and its outputs to the caller's last; where from and to is set at each replay. All
     other inputs must lie at the same addresses in later calls; a call where one does not runs in
     stream mode.
 
     Returns:
-        The replay, or None where the program cannot be captured; `record.graph` says which.
+        The replay, or None where the program cannot be captured; `record.graph` says why.
         NotImplemented while the user captures a graph: a later call may be captured.
     """
     if not any(tensor.is_cuda for tensor in inputs):
@@ -134,30 +138,45 @@ def capture_graph(
         return _capture(program, record, inputs)
 
 
+def capture_graph_if_it_pays(
+    program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
+) -> _C.GraphReplay | types.NotImplementedType | None:
+    """`capture_graph`, but for programs of so few kernels that a graph saves nothing."""
+    if program.launches + record.operators < KERNELS_WORTH_A_GRAPH:
+        record.graph = "its kernels are so few that a graph would save nothing"
+        return None
+    return capture_graph(program, record, inputs)
+
+
 def _capture(
     program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
 ) -> _C.GraphReplay | None:
-    staged = [
-        index in record.argument_inputs
-        and index not in record.written_inputs
-        and tensor.numel() * tensor.element_size() <= MAX_STAGED_BYTES
-        and tensor.is_contiguous()
-        for index, tensor in enumerate(inputs)
-    ]
     written = [index in record.written_inputs for index in range(len(inputs))]
     own = [
-        tensor.detach().clone() if copied else tensor
-        for tensor, copied in zip(inputs, staged, strict=True)
+        torch.empty_like(tensor)
+        if index in record.argument_inputs and not written[index] and _can_be_staged(tensor)
+        else None
+        for index, tensor in enumerate(inputs)
     ]
     device = torch.cuda.current_device()
     key = (device, torch.cuda.current_stream().cuda_stream)
     if key not in _places:
         _places[key] = _new_place()
     place = _places[key]
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     try:
         with _capturing(graph, place):
-            outputs = program.run(own)
+            for mine, theirs in zip(own, inputs, strict=True):
+                if mine is not None:
+                    mine.copy_(theirs)
+            read = [
+                theirs if mine is None else mine for mine, theirs in zip(own, inputs, strict=True)
+            ]
+            outputs = program.run(read)
+            # Whatever the caller gets instead of these is copied to by the same nodes.
+            given = [torch.empty_like(output) for output in outputs]
+            for output, copied in zip(outputs, given, strict=True):
+                copied.copy_(output)
     except Exception as error:
         _places[key] = _recover(graph, place)
         record.graph = f"capture failed: {error}"
@@ -166,9 +185,20 @@ def _capture(
     if not all(_is_dense(output) for output in outputs):
         record.graph = "an output has gaps"
         return None
-    record.graph = f"captured; {sum(staged)} inputs staged"
+    graph.instantiate()
+    try:
+        replay = _C.GraphReplay(graph, device, own, inputs, written, outputs, given)
+    except RuntimeError as error:
+        record.graph = f"its inputs and outputs cannot be moved: {error}"
+        return None
+    record.graph = f"captured; {sum(each is not None for each in own)} inputs staged"
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)
-    return _C.GraphReplay(graph, device, own, staged, written, outputs)
+    return replay
+
+
+def _can_be_staged(tensor: torch.Tensor) -> bool:
+    size = tensor.numel() * tensor.element_size()
+    return tensor.is_cuda and tensor.is_contiguous() and 0 < size <= MAX_STAGED_BYTES
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

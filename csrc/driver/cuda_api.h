@@ -15,6 +15,7 @@ using Context = struct ContextTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
 using Stream = void*;
+using GraphNode = struct GraphNodeTag*;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr int kFunctionMaxThreadsPerBlock = 0;
@@ -23,6 +24,7 @@ inline constexpr int kFunctionNonPortableClusterSizeAllowed = 14;
 inline constexpr int kFunctionCachePreferShared = 1;
 inline constexpr int kDeviceMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kStreamCaptureNone = 0;
+inline constexpr int kGraphNodeMemcpy = 1;
 inline constexpr int kClusterSchedulingSpread = 1;
 inline constexpr int kTensorMapInterleaveNone = 0;
 inline constexpr int kTensorMapPromoteL2To128Bytes = 2;
@@ -58,6 +60,23 @@ struct LaunchConfig {
   uint32_t num_attributes;
 };
 
+// One end of a CUDA_MEMCPY3D; only device memory is used here.
+struct MemcpyEnd {
+  size_t x_bytes, y, z, level_of_detail;
+  int memory_type;
+  void* host;
+  uintptr_t device;
+  void* array;
+  void* reserved;
+  size_t pitch, height;
+};
+
+// CUDA_MEMCPY3D. A copy of one dimension has `height` and `depth` 1.
+struct MemcpyParams {
+  MemcpyEnd source, target;
+  size_t width_bytes, height, depth;
+};
+
 // The driver's entry points. A test puts functions of its own here.
 struct CudaApi {
   Result (*init)(unsigned flags);
@@ -77,8 +96,11 @@ struct CudaApi {
   Result (*function_set_attribute)(Function, int attribute, int value);
   Result (*function_set_cache_config)(Function, int config);
   Result (*stream_is_capturing)(Stream, int* status);
-  Result (*memcpy_device_to_device)(uintptr_t to, uintptr_t from, size_t bytes, Stream);
   Result (*graph_launch)(void* exec, Stream);
+  Result (*graph_get_nodes)(void* graph, GraphNode*, size_t* count);
+  Result (*graph_node_get_type)(GraphNode, int* type);
+  Result (*graph_memcpy_node_get_params)(GraphNode, MemcpyParams*);
+  Result (*graph_exec_memcpy_node_set_params)(void* exec, GraphNode, const MemcpyParams*, Context);
   // Of Hopper and newer; null where the driver does not have it.
   Result (*tensor_map_encode_tiled)(void* map, int type, uint32_t rank, void* address,
                                     const uint64_t* sizes, const uint64_t* strides,

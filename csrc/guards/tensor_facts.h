@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,13 @@ namespace trident::guards {
 struct TensorMembers : c10::TensorImpl {
   static const c10::Storage& storage(const c10::TensorImpl& tensor) {
     return tensor.*(&TensorMembers::storage_);
+  }
+  // As TensorImpl::autograd_meta(), without a call: the member behind the storage, which is private.
+  static const c10::AutogradMetaInterface* autograd(const c10::TensorImpl& tensor) {
+    const auto* behind = reinterpret_cast<const char*>(&storage(tensor) + 1);
+    const c10::AutogradMetaInterface* meta;
+    std::memcpy(&meta, behind, sizeof(meta));
+    return meta;
   }
   // The bytes of sizes, strides and offset, dtype, device, flags and key set, which TensorImpl keeps
   // side by side. More than five sizes lie elsewhere.
@@ -28,7 +36,8 @@ struct TensorMembers : c10::TensorImpl {
 
 inline bool requires_grad(const c10::TensorImpl& tensor) {
   // torch registers one factory of these, for AutogradMeta and what derives from it.
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
+  const auto* meta =
+      static_cast<const torch::autograd::AutogradMeta*>(TensorMembers::autograd(tensor));
   return meta && (meta->requires_grad_ || meta->requires_grad());
 }
 

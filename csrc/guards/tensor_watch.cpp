@@ -32,7 +32,7 @@ TensorWatch::Seen::Seen(PyObject* object, uint32_t words)
   attributes = tensor_attributes(object);
   keys = impl->key_set().raw_repr();
   requires_grad = guards::requires_grad(*impl);
-  autograd = impl->autograd_meta();
+  autograd = TensorMembers::autograd(*impl);
   const std::string_view facts = TensorMembers::facts(*impl);
   comparable = facts.size() <= kMaxBytes && impl->dim() <= TensorMembers::kMaxRank;
   std::memcpy(bytes, facts.data(), std::min(facts.size(), kMaxBytes));

@@ -11,43 +11,52 @@ size_t dense_bytes(const c10::TensorImpl& tensor) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize();
 }
 
+uintptr_t address_of(const c10::TensorImpl& tensor) {
+  return reinterpret_cast<uintptr_t>(data(wrap(const_cast<c10::TensorImpl*>(&tensor))));
+}
+
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
 
 }  // namespace
 
-GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
-                         std::shared_ptr<void> owner, c10::Stream stream,
-                         std::vector<TensorRef> inputs, const std::vector<bool>& staged,
-                         const std::vector<bool>& written, std::vector<TensorRef> outputs)
+GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
+                         void* exec, std::shared_ptr<void> owner, c10::Stream stream,
+                         const std::vector<Pair>& inputs, const std::vector<bool>& written,
+                         const std::vector<Pair>& outputs)
     : library_(library),
       allocator_(allocator),
       exec_(exec),
+      copies_(library, graph, exec),
       owner_(std::move(owner)),
       stream_(stream) {
-  TORCH_CHECK(inputs.size() == staged.size() && inputs.size() == written.size(),
-              "every input is staged or not, written or not");
+  TORCH_CHECK(inputs.size() == written.size(), "every input is written or not");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    TORCH_CHECK(!staged[i] || !written[i], "a written input cannot be staged");
+    const Pair& input = inputs[i];
+    TORCH_CHECK(!input.own || !written[i], "a written input cannot be staged");
     if (written[i]) {
-      const c10::Storage& storage = inputs[i]->storage();
+      const c10::Storage& storage = input.callers->storage();
       const auto begin = reinterpret_cast<uintptr_t>(storage.data());
       written_.push_back({begin, begin + storage.nbytes()});
     }
-    void* address = data(wrap(inputs[i].get()));
-    if (staged[i]) {
-      const size_t bytes = dense_bytes(*inputs[i]);
-      inputs_.push_back({std::move(inputs[i]), address, bytes});
+    if (input.own) {
+      const size_t copy = find_copy(*input.callers, *input.own);
+      inputs_.push_back({input.own, nullptr, dense_bytes(*input.own), copy});
     } else {
-      inputs_.push_back({nullptr, address, 0});
+      inputs_.push_back({nullptr, data(wrap(input.callers.get())), 0, kNoCopy});
     }
   }
-  for (const TensorRef& tensor : outputs) {
-    outputs_.push_back({data(wrap(tensor.get())), dense_bytes(*tensor),
-                        c10::typeMetaToScalarType(tensor->dtype()), tensor->sizes().vec(),
-                        tensor->strides().vec()});
+  for (const Pair& output : outputs) {
+    outputs_.push_back({find_copy(*output.own, *output.callers),
+                        c10::typeMetaToScalarType(output.own->dtype()), output.own->sizes().vec(),
+                        output.own->strides().vec()});
   }
+}
+
+size_t GraphReplay::find_copy(const c10::TensorImpl& from, const c10::TensorImpl& to) {
+  const size_t bytes = dense_bytes(from);
+  return bytes == 0 ? kNoCopy : copies_.find(address_of(from), address_of(to), bytes);
 }
 
 bool GraphReplay::matches(const trident_tensor* inputs) {
@@ -67,31 +76,28 @@ bool GraphReplay::matches(const trident_tensor* inputs) {
   return current == stream_ && !library_.is_capturing(current.native_handle());
 }
 
-void GraphReplay::copy(void* to, const void* from, size_t bytes, void* stream) {
-  if (bytes == 0) return;
-  library_.check(library_.api().memcpy_device_to_device(reinterpret_cast<uintptr_t>(to),
-                                                        reinterpret_cast<uintptr_t>(from), bytes,
-                                                        static_cast<driver::cuda::Stream>(stream)),
-                 "cuMemcpyDtoDAsync", "graph replay");
-}
-
-void GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs) {
+bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs) {
   const c10::DeviceGuard guard(stream_.device());
   library_.ensure_context(stream_.device().index());
-  void* stream = stream_.native_handle();
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].own) copy(inputs_[i].address, data(inputs[i]), inputs_[i].bytes, stream);
+    const size_t copy = inputs_[i].copy;
+    if (copy != kNoCopy && !copies_.move_source(copy, address_of(*unwrap(inputs[i])))) return false;
   }
-  library_.check(library_.api().graph_launch(exec_, static_cast<driver::cuda::Stream>(stream)),
-                 "cuGraphLaunch", "graph replay");
+  const size_t before = outputs.size();
   for (const Output& output : outputs_) {
-    TensorRef fresh =
-        allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_);
-    copy(data(wrap(fresh.get())), output.address, output.bytes, stream);
-    outputs.push_back(std::move(fresh));
+    outputs.push_back(
+        allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_));
+    if (output.copy != kNoCopy && !copies_.move_target(output.copy, address_of(*outputs.back()))) {
+      outputs.resize(before);
+      return false;
+    }
   }
+  library_.check(library_.api().graph_launch(
+                     exec_, static_cast<driver::cuda::Stream>(stream_.native_handle())),
+                 "cuGraphLaunch", "graph replay");
   replays_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace trident::host

@@ -63,12 +63,20 @@ py::list run(Program& program, const py::sequence& inputs, const std::vector<int
   });
 }
 
-std::vector<host::TensorRef> share(const py::sequence& tensors) {
-  std::vector<host::TensorRef> shared;
-  for (const trident_tensor tensor : borrow(tensors)) {
-    shared.push_back(host::TensorRef::reclaim_copy(host::unwrap(tensor)));
+// What a graph has of its own beside what is the caller's; an own tensor may be None.
+std::vector<host::GraphReplay::Pair> pairs(const py::sequence& own, const py::sequence& callers) {
+  TORCH_CHECK_VALUE(own.size() == callers.size(), "there are tensors without a counterpart");
+  std::vector<host::GraphReplay::Pair> paired;
+  for (size_t index = 0; index < callers.size(); ++index) {
+    const auto share = [index](const py::sequence& tensors) -> host::TensorRef {
+      const py::object tensor = tensors[index];
+      if (tensor.is_none()) return {};
+      TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected tensors");
+      return host::TensorRef::reclaim_copy(THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl());
+    };
+    paired.push_back({share(own), share(callers)});
   }
-  return shared;
+  return paired;
 }
 
 // A Python object that is released under the interpreter lock, wherever its last user ends.
@@ -81,17 +89,23 @@ std::shared_ptr<PyObject> keep(const py::object& object) {
 }
 
 std::shared_ptr<host::GraphReplay> make_replay(const py::object& graph, int device,
+                                               const py::sequence& own_inputs,
                                                const py::sequence& inputs,
-                                               const std::vector<bool>& staged,
                                                const std::vector<bool>& written,
+                                               const py::sequence& own_outputs,
                                                const py::sequence& outputs) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
-    const auto exec = graph.attr("raw_cuda_graph_exec")().cast<uintptr_t>();
+    const auto pointer = [&graph](const char* what) {
+      return reinterpret_cast<void*>(graph.attr(what)().cast<uintptr_t>());
+    };
+    driver::CudaLibrary& library = driver::CudaLibrary::instance();
+    library.ensure_context(device);
     return std::make_shared<host::GraphReplay>(
-        driver::CudaLibrary::instance(), host::allocator_of(place), reinterpret_cast<void*>(exec),
-        keep(graph), c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place),
-        share(inputs), staged, written, share(outputs));
+        library, host::allocator_of(place), pointer("raw_cuda_graph"),
+        pointer("raw_cuda_graph_exec"), keep(graph),
+        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place),
+        pairs(own_inputs, inputs), written, pairs(own_outputs, outputs));
   });
 }
 
@@ -192,10 +206,15 @@ void bind_host(py::module_& m) {
 
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
-      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
-           py::arg("staged"), py::arg("written"), py::arg("outputs"),
-           "`graph`: a torch.cuda.CUDAGraph, which is kept alive. It serves calls on the stream "
-           "that is current now.")
+      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("own_inputs"),
+           py::arg("inputs"), py::arg("written"), py::arg("own_outputs"), py::arg("outputs"),
+           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves "
+           "calls "
+           "on the\n"
+           "stream that is current now. Its own tensors are copied from the inputs, if not None, "
+           "and "
+           "to the\n"
+           "outputs by the graph itself. Raises RuntimeError where these copies cannot be moved.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

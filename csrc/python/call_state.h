@@ -37,9 +37,21 @@ struct CallFacts {
   }
 };
 
+// What keeps a program's inputs alive: tensors, or where no operator asks for them the Python objects,
+// which costs far less.
+struct HeldInputs {
+  std::vector<at::Tensor> tensors;
+  std::vector<guards::Ref> objects;
+
+  void clear() {
+    tensors.clear();
+    objects.clear();
+  }
+};
+
 struct CallState {
   CallFacts facts;
-  std::vector<at::Tensor> held;                // inputs, while other threads may run
+  HeldInputs held;                             // inputs, while other threads may run
   std::vector<trident_tensor> inputs;          // the program's, borrowed
   std::vector<int64_t> symbols;                // values of the symbolic words
   std::vector<guards::Ref> tensors;            // that the result uses

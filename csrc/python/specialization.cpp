@@ -35,14 +35,23 @@ void Specialization::read_inputs(const CallFacts& facts, std::vector<trident_ten
   read_symbols(facts.words(), symbols);
 }
 
-void Specialization::hold_inputs(const CallFacts& facts, std::vector<at::Tensor>& held) const {
-  for (const size_t index : inputs) held.push_back(THPVariable_Unpack(facts.tensor(index)));
+void Specialization::hold_inputs(const CallFacts& facts, HeldInputs& held) const {
+  // The first reference of an operator to a tensor that only Python holds takes the interpreter lock.
+  const bool for_operators = program->calls_typed() + program->calls_boxed() != 0;
+  for (const size_t index : inputs) {
+    PyObject* tensor = facts.tensor(index);
+    if (for_operators) {
+      held.tensors.push_back(THPVariable_Unpack(tensor));
+    } else {
+      held.objects.push_back(Ref::borrow(tensor));
+    }
+  }
 }
 
 void Specialization::prepare(const CallFacts& facts) {
   std::vector<trident_tensor> given;
   std::vector<int64_t> symbols;
-  std::vector<at::Tensor> held;
+  HeldInputs held;
   read_inputs(facts, given, symbols);
   hold_inputs(facts, held);
   const ReleaseInterpreter release;
@@ -73,8 +82,7 @@ Ref Specialization::run(CallState& call, bool& compiled) {
 
   if (graph) [[unlikely]] {
     const std::shared_ptr<host::GraphReplay> replay = graph;
-    if (replay->matches(call.inputs.data())) {
-      replay->replay(call.inputs.data(), call.outputs);
+    if (replay->matches(call.inputs.data()) && replay->replay(call.inputs.data(), call.outputs)) {
       graph_mismatches = 0;
     } else {
       compiled = run_program(call) || compiled;

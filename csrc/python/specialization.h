@@ -53,7 +53,7 @@ class Specialization : public scm::Entry {
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return. It is released while a program runs kernels, which can block;
   // a graph is launched with the lock held, which takes less time than letting go of it for safety
-  // would: every input would need a reference of its own. Sets `compiled` if a kernel variant had to
+  // would. Sets `compiled` if a kernel variant had to
   // be compiled first.
   guards::Ref run(CallState& call, bool& compiled);
 
@@ -67,9 +67,9 @@ class Specialization : public scm::Entry {
   // Appends the program's inputs, borrowed, and the values of its symbols.
   void read_inputs(const CallFacts& facts, std::vector<trident_tensor>& given,
                    std::vector<int64_t>& symbols) const;
-  // Strong references to the call's inputs: while the interpreter lock is released another thread
-  // may replace a weight.
-  void hold_inputs(const CallFacts& facts, std::vector<at::Tensor>& held) const;
+  // References to the call's inputs: while the interpreter lock is released another thread may
+  // replace a weight.
+  void hold_inputs(const CallFacts& facts, HeldInputs& held) const;
   bool run_program(CallState& call);  // whether a kernel variant had to be compiled
   void read_symbols(scm::Words words, std::vector<int64_t>& values) const {
     values.clear();

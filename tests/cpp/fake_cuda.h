@@ -28,9 +28,18 @@ struct RecordedTensorMap {
   std::vector<uint32_t> block;
 };
 
+// A node of the graph that the driver is asked about.
+struct FakeNode {
+  int type;
+  driver::cuda::MemcpyParams params;
+};
+
 class FakeCuda {
  public:
   FakeCuda() { state() = State{}; }
+
+  void set_graph(std::vector<FakeNode> nodes) { state().graph = std::move(nodes); }
+  const std::vector<FakeNode>& graph() const { return state().graph; }
 
   // What the next launches are expected to pass: the kernel's parameters and two scratch addresses.
   void expect_params(size_t count) { state().num_values = count + 2; }
@@ -110,9 +119,31 @@ class FakeCuda {
                                         int) { return answer("function_set_cache_config"); },
         .stream_is_capturing =
             [](void*, int* status) { return *status = 0, answer("stream_is_capturing"); },
-        .memcpy_device_to_device = [](uintptr_t, uintptr_t, size_t,
-                                      void*) { return answer("memcpy_device_to_device"); },
         .graph_launch = [](void*, void*) { return answer("graph_launch"); },
+        .graph_get_nodes =
+            [](void*, driver::cuda::GraphNode* nodes, size_t* count) {
+              *count = state().graph.size();
+              for (size_t i = 0; nodes && i < *count; ++i)
+                nodes[i] = reinterpret_cast<driver::cuda::GraphNode>(&state().graph[i]);
+              return answer("graph_get_nodes");
+            },
+        .graph_node_get_type =
+            [](driver::cuda::GraphNode node, int* type) {
+              *type = reinterpret_cast<FakeNode*>(node)->type;
+              return answer("graph_node_get_type");
+            },
+        .graph_memcpy_node_get_params =
+            [](driver::cuda::GraphNode node, driver::cuda::MemcpyParams* params) {
+              *params = reinterpret_cast<FakeNode*>(node)->params;
+              return answer("graph_memcpy_node_get_params");
+            },
+        .graph_exec_memcpy_node_set_params =
+            [](void*, driver::cuda::GraphNode node, const driver::cuda::MemcpyParams* params,
+               driver::cuda::Context) {
+              const int result = answer("graph_exec_memcpy_node_set_params");
+              if (result == 0) reinterpret_cast<FakeNode*>(node)->params = *params;
+              return result;
+            },
         .tensor_map_encode_tiled = record_tensor_map,
         .launch_kernel = record_launch,
     };
@@ -133,6 +164,7 @@ class FakeCuda {
     std::vector<RecordedLaunch> launches;
     std::vector<RecordedTensorMap> tensor_maps;
     std::vector<size_t> scratch_bytes;
+    std::vector<FakeNode> graph;
     size_t num_values = 2;
     int context_depth = 0;
     driver::cuda::Context current = nullptr;

@@ -54,6 +54,9 @@ SHAPES = [
 
 
 def prefill(liger: bool, device: torch.device) -> Any:
+    # transformers asks whether it is traced, and then gives attention an explicit mask where eager
+    # leaves it out: on a GPU that is another kernel.
+    exact = not liger and device.type == "cpu"
     plain, _ = llama(liger=False)
     plain = plain.to(device)
     model, _ = llama(liger=liger)
@@ -65,10 +68,8 @@ def prefill(liger: bool, device: torch.device) -> Any:
         got = optimized(input_ids=ids, use_cache=False).logits
         expected = plain(input_ids=ids, use_cache=False).logits
         assert got.stride() == expected.stride()
-        if liger:
-            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
-        else:
-            torch.testing.assert_close(got, expected, rtol=0, atol=0)
+        tolerance = 0 if exact else 1e-4
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
     return optimized
 
 

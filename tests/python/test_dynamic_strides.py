@@ -42,7 +42,7 @@ def test_they_cause_no_miss(function: Callable[..., Any]) -> None:
     assert optimized.stats()["misses"] == 1
     record = optimizer_of(optimized).records[0]
     # Nothing depends on them, so the program may become a CUDA graph.
-    assert record.graph_obstacle != "its sizes vary between calls"
+    assert record.graph_obstacle != "its sizes or addresses vary between calls"
 
 
 @pytest.mark.parametrize(

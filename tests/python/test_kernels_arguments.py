@@ -33,8 +33,11 @@ def store_unspecialized(out, value, other, KIND: tl.constexpr):
     tl.store(out + 1, other)
 
 
+i64 = tl.int64  # the name that Triton's compiler looks up in annotations
+
+
 @triton.jit
-def store_annotated(out, value: tl.int64, other: i64, KIND: tl.constexpr):  # noqa: F821
+def store_annotated(out, value: tl.int64, other: i64, KIND: tl.constexpr):
     tl.store(out, value)
     tl.store(out + 1, other)
 

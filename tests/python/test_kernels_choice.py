@@ -166,7 +166,12 @@ def add_to_view(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def test_alignment_is_no_fact_where_it_varies(device: torch.device) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_alignment_is_no_fact_where_it_varies(
+    asked: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked:  # as of compiled kernels
+        monkeypatch.setattr("trident.kernel_choice._INTERPRETED_QUESTIONS", tuple(Question))
     optimized = trident.optimize(add_to_view)
     memory = torch.arange(128.0, device=device)
     for start in (0, 1, 2, 3, 4, 5, 8, 0):

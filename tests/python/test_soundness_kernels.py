@@ -20,7 +20,7 @@ SETTINGS = {"alpha": 2.0}
 def scale_kernel(x, out, n, alpha, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + i, mask=i < n) * alpha
-    if SHIFT:
+    if SHIFT != 0:
         value = value + SHIFT
     tl.store(out + i, value, mask=i < n)
 

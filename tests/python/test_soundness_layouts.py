@@ -10,6 +10,9 @@ import torch
 from soundness_helpers import Pair
 from torch import nn
 
+import trident
+from trident.capture import layouts
+
 
 def channels_last() -> torch.Tensor:
     return torch.arange(180.0).reshape(2, 6, 5, 3).to(memory_format=torch.channels_last)
@@ -71,3 +74,27 @@ def test_the_kernels_layout_is_the_traces(function: Callable[[torch.Tensor], Any
         assert pair.call(2) == "mh"
         assert pair.call(1, lambda: channels_last()[:1]) == "m"
         assert pair.call(2, lambda: channels_last()[:1]) == "hh"
+
+
+@pytest.mark.parametrize("difference", [None, "device", "sizes"])
+def test_results_that_nothing_reads_may_be_other_than_told(
+    difference: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention's seeds are on another device than its fake implementation says, or undefined."""
+    tried = layouts.layouts_of_kernel
+
+    def with_other_indices(*call: Any) -> Any:
+        found: Any = [*tried(*call)]  # type: ignore[misc]
+        if call[0] is torch.ops.aten.sort.default:
+            other = {None: None, "device": {"device": "meta"}, "sizes": {"sizes": (1,)}}[difference]
+            found[1] = other and found[1]._replace(**other)
+        return found
+
+    monkeypatch.setattr(layouts, "layouts_of_kernel", with_other_indices)
+    x = torch.randn(3, 4).t()
+    with torch.no_grad():
+        fast = trident.optimize(lambda x: x.sort(0)[0] + 1, on_unsupported="raise")
+        assert torch.equal(fast(x), x.sort(0)[0] + 1)
+        fast = trident.optimize(lambda x: x.sort(0)[1] + 1, on_unsupported="raise")
+        with pytest.raises(trident.UnsupportedError, match=r"sort.*one of its results is used"):
+            fast(x)

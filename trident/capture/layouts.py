@@ -17,6 +17,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode, in_kernel_invocation_manager
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
 from trident.capture.symbolic_operators import DESCRIBED_IN_PYTHON
 from trident.capture.trials import (
@@ -24,7 +25,7 @@ from trident.capture.trials import (
     Layout,
     dense_in,
     is_empty,
-    layout_of,
+    layouts_in,
     layouts_of_kernel,
     unused_axes,
 )
@@ -56,6 +57,8 @@ class KernelLayouts(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True, shape_env=environment)
         self._unused = unused
         self._inside = False
+        # Results whose geometry is not the kernel's.
+        self._unlike_kernel = WeakIdKeyDictionary()
 
     def dispatch(
         self,
@@ -68,6 +71,8 @@ class KernelLayouts(FakeTensorMode):
         kwargs = kwargs or {}
         if self._inside:
             return super().dispatch(func, types, args, kwargs)
+        if self._unlike_kernel:
+            self._refuse_unlike_kernel((args, kwargs))
         if self.shape_env is not None and func in DESCRIBED_IN_PYTHON:
             with enable_python_dispatcher():
                 return self._dispatch(func, types, args, kwargs)
@@ -113,20 +118,29 @@ class KernelLayouts(FakeTensorMode):
             for value in (*given, *results)
             for each in (*value.shape, *value.stride())
         )
-        runs: list[tuple[list[Layout], list[Layout]]] = []
+        runs: list[list[tuple[Layout | None, Layout]]] = []
         for assignment in self._assignments(given):
             found = layouts_of_kernel(func, args, kwargs, assignment)
-            expected = [layout_of(each, assignment) for each in results]
-            if found is None and assignment.scaled:
-                continue  # sizes that belong together need not be multiples alike
-            if found is None or not _agree(found, expected, among_symbols):
-                raise UnsupportedError(
-                    f"{func} lays its result out in a way that is only known once it runs, for an "
-                    "input that is not contiguous; give it x.contiguous()"
-                )
-            runs.append((found, expected))
-        for position, result in enumerate(results):
-            self._correct(result, [(f[position].strides, e[position].strides) for f, e in runs])
+            if isinstance(found, Exception):
+                if assignment.scaled:
+                    continue  # sizes that belong together need not be multiples alike
+                raise _unknown_layout(func, f"tried out, it raises {found!r:.200}")
+            expected = layouts_in(result, assignment)
+            runs.append([(f, e) for f, e in zip(found, expected, strict=True) if e is not None])
+        for each, layouts in zip(results, zip(*runs, strict=True), strict=True):
+            agreeing = [(f, e) for f, e in layouts if f is not None and _agree(f, e, among_symbols)]
+            if len(agreeing) == len(layouts):
+                self._correct(each, [(f.strides, e.strides) for f, e in agreeing])
+            elif each is results[0]:
+                raise _unknown_layout(func, f"of {[f for f, _ in layouts]}")
+            else:
+                # Attention's seeds and statistics, which nothing reads unless it is for gradients.
+                self._unlike_kernel[each] = func
+
+    def _refuse_unlike_kernel(self, values: Any) -> None:
+        for each in dense_in(values):
+            if each in self._unlike_kernel:
+                raise _unknown_layout(self._unlike_kernel[each], "one of its results is used")
 
     def _assignments(self, given: Sequence[Any]) -> Iterator[Assignment]:
         """What the symbols among an operator's inputs may stand for."""
@@ -134,9 +148,7 @@ class KernelLayouts(FakeTensorMode):
         if self._unused is not None:
             yield from self._unused.assignments(given)
 
-    def _correct(
-        self, result: torch.Tensor, runs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
-    ) -> None:
+    def _correct(self, result: torch.Tensor, runs: Sequence[tuple[Any, Any]]) -> None:
         """Gives a result the strides that the kernel gave it in each run, where others were
         expected."""
         wrong = [axis for axis in range(result.dim()) if any(f[axis] != e[axis] for f, e in runs)]
@@ -186,10 +198,17 @@ def _expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value
 
 
-def _agree(found: Sequence[Layout], expected: Sequence[Layout], strides_too: bool) -> bool:
+def _agree(found: Layout, expected: Layout, strides_too: bool) -> bool:
     """Whether layouts are the same but for strides: all, or those that no element shows."""
-    return len(found) == len(expected) and all(
-        (mine.sizes, mine.dtype, mine.device) == (theirs.sizes, theirs.dtype, theirs.device)
-        and (not strides_too or mine.shown_strides() == theirs.shown_strides())
-        for mine, theirs in zip(found, expected, strict=True)
+    return (found.sizes, found.dtype, found.device) == (
+        expected.sizes,
+        expected.dtype,
+        expected.device,
+    ) and (not strides_too or found.shown_strides() == expected.shown_strides())
+
+
+def _unknown_layout(func: torch._ops.OpOverload, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{func} lays its result out in a way that is only known once it runs, for an input that "
+        f"is not contiguous; give it x.contiguous() ({why})"
     )

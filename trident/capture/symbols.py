@@ -257,6 +257,14 @@ class Symbols:
             for word in self._symbolic.words
         )
 
+    def addresses(self) -> set[sympy.Symbol]:
+        """The program's symbols for addresses modulo 16."""
+        return {
+            self._own_symbol(number)
+            for number, word in enumerate(self._symbolic.words)
+            if word.kind is SoftKind.ALIGNMENT
+        }
+
     @property
     def assumes_unused(self) -> bool:
         """Whether the trace compared strides of axes of size 1."""

@@ -14,7 +14,7 @@ from trident.capture.unused_strides import Assignment
 from trident.errors import UnsupportedError
 
 _MAX_KNOWN = 4096
-_known: dict[Any, list[Layout] | None] = {}
+_known: dict[Any, list[Layout | None] | Exception] = {}
 
 
 class Layout(NamedTuple):
@@ -85,10 +85,18 @@ def _frozen(value: Any, assignment: Assignment) -> Any:
     return type(value).__name__, str(assignment.number(value))
 
 
+def layouts_in(result: Any, assignment: Assignment) -> list[Layout | None]:
+    """The geometry of each of an operator's results; None where it is no tensor, or undefined."""
+    return [
+        layout_of(each, assignment) if dense_in(each) else None
+        for each in pytree.tree_leaves(result)
+    ]
+
+
 def layouts_of_kernel(
     func: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any], assignment: Assignment
-) -> list[Layout] | None:
-    """The geometry of the kernel's results; None if it raises.
+) -> list[Layout | None] | Exception:
+    """The geometry of each of the kernel's results, or what it raises.
 
     Raises:
         UnsupportedError: if memory does not suffice to run it.
@@ -101,7 +109,7 @@ def layouts_of_kernel(
         # zero is no error, but an index that is too large ends the process's use of the device.
         on_gpu = any(each.device.type == "cuda" for each in dense_in((args, kwargs)))
         found = _run(func, args, kwargs, assignment, 0)
-        if found is None and not on_gpu:
+        if isinstance(found, Exception) and not on_gpu:
             found = _run(func, args, kwargs, assignment, 1)
         _known[key] = found
     return _known[key]
@@ -113,7 +121,7 @@ def _run(
     kwargs: Mapping[str, Any],
     assignment: Assignment,
     content: int,
-) -> list[Layout] | None:
+) -> list[Layout | None] | Exception:
     """Runs the kernel on tensors of nothing but ``content``."""
 
     def real(value: Any) -> Any:
@@ -125,7 +133,7 @@ def _run(
         )
         return made.fill_(content)
 
-    def result() -> list[Layout] | None:
+    def result() -> list[Layout | None] | Exception:
         with (
             _disable_current_modes(),
             torch.no_grad(),
@@ -133,19 +141,19 @@ def _run(
         ):
             try:
                 given, named = pytree.tree_map(real, (args, dict(kwargs)))
-                return [layout_of(each, assignment) for each in dense_in(func(*given, **named))]
+                return layouts_in(func(*given, **named), assignment)
             except torch.OutOfMemoryError as error:
                 raise UnsupportedError(
                     f"there is no memory to try out how {func} lays its result out"
                 ) from error
-            except Exception:
-                return None
+            except Exception as error:
+                return error.with_traceback(None)
 
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return result()
     devices = {each.device for each in dense_in((args, kwargs)) if each.device.type == "cuda"}
 
-    def result_without_draws() -> list[Layout] | None:
+    def result_without_draws() -> list[Layout | None] | Exception:
         with torch.random.fork_rng(devices):
             return result()
 

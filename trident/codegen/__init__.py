@@ -89,14 +89,14 @@ def generate(
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
         launches = Launches(scope, variants)
-        symbols = _symbol_table(capture)
+        symbols = _symbol_table(capture, variants)
         source = write_unit(
             program, host, scope, typed, boxed, launches, symbols, capture.python_operators
         )
         if capture.symbols is not None:
             used = used_symbols(source)
             if capture.symbols.sizes_are_fixed:
-                capture.symbols.need(used)
+                capture.symbols.need(set(used) - capture.symbols.addresses())
             capture.symbols.need_no_unknown(used)
     return GeneratedProgram(
         name=capture.name,
@@ -111,7 +111,7 @@ def generate(
         arena_bytes=program.arena_bytes,
         written_inputs=graph_mode.written_inputs(program),
         graph_obstacle=(
-            "its sizes vary between calls"
+            "its sizes or addresses vary between calls"
             if symbols.descriptions
             else graph_mode.graph_obstacle(program)
         ),
@@ -121,15 +121,18 @@ def generate(
     )
 
 
-def _symbol_table(capture: Capture) -> SymbolTable:
-    """The symbols that the program takes: none where it names none, and sizes are fixed."""
+def _symbol_table(capture: Capture, variants: Sequence[LaunchVariant]) -> SymbolTable:
+    """The symbols that the program takes: none where sizes are fixed, and no address chooses a
+    kernel."""
     if capture.symbols is None:
         return SymbolTable()
     guards = capture.symbols.guards()
     if capture.symbols.sizes_are_fixed:
         named = [*guards, *(each for each in capture.numbers if isinstance(each, sympy.Basic))]
         capture.symbols.need({symbol for each in named for symbol in each.free_symbols})
-        return SymbolTable()
+        conditions = " ".join(fact.condition for launch in variants for fact in launch.facts)
+        if capture.symbols.addresses().isdisjoint(used_symbols(conditions)):
+            return SymbolTable()
     return SymbolTable(
         capture.symbols.describe(), guards, capture.symbols.limits(), capture.numbers
     )
