@@ -24,9 +24,6 @@ logger = logging.getLogger("trident")
 HITS_BEFORE_CAPTURE = 3
 HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 
-# Launching a graph and moving its ends costs as much as some kernels do one by one.
-KERNELS_WORTH_A_GRAPH = 3
-
 # Larger inputs are not copied before each replay; the graph serves them where they lie.
 MAX_STAGED_BYTES = 64 * 1024
 
@@ -136,16 +133,6 @@ def capture_graph(
         if torch.cuda.is_current_stream_capturing():
             return NotImplemented
         return _capture(program, record, inputs)
-
-
-def capture_graph_if_it_pays(
-    program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
-) -> _C.GraphReplay | types.NotImplementedType | None:
-    """`capture_graph`, but for programs of so few kernels that a graph saves nothing."""
-    if program.launches + record.operators < KERNELS_WORTH_A_GRAPH:
-        record.graph = "its kernels are so few that a graph would save nothing"
-        return None
-    return capture_graph(program, record, inputs)
 
 
 def _capture(

@@ -29,7 +29,6 @@ from trident.graphs import (
     HITS_BEFORE_AUTOMATIC_CAPTURE,
     HITS_BEFORE_CAPTURE,
     capture_graph,
-    capture_graph_if_it_pays,
     check_may_compile,
 )
 from trident.growing_lists import GrowingLists
@@ -77,10 +76,11 @@ class Optimizer:
         self.options = options
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
-        if options["graphs"] is True:
-            _C.use_graphs(self.scm, capture_graph, HITS_BEFORE_CAPTURE)
-        elif options["graphs"]:
-            _C.use_graphs(self.scm, capture_graph_if_it_pays, HITS_BEFORE_AUTOMATIC_CAPTURE)
+        if options["graphs"]:
+            hits = (
+                HITS_BEFORE_CAPTURE if options["graphs"] is True else HITS_BEFORE_AUTOMATIC_CAPTURE
+            )
+            _C.use_graphs(self.scm, capture_graph, hits)
         self.records: list[SpecializationRecord] = []
         self._attempts = Attempts(
             self.name, function, options["dynamic"], options["max_specializations"]
