@@ -144,7 +144,7 @@ class TracedCall:
         self._mode = (
             KernelLayouts()
             if self._symbols is None
-            else KernelLayouts(self._symbols.unused, self._symbols.environment)
+            else KernelLayouts(self._symbols.stand_ins.unused, self._symbols.stand_ins.environment)
         )
         self._addresses = Addresses(self._stand_in)
         self._outside: list[torch.Tensor] = []  # met in the trace, but no facts of the call
@@ -167,7 +167,7 @@ class TracedCall:
             for index, (tensor, fake) in enumerate(zip(self._tensors, fakes, strict=True)):
                 address: Any = real_address_mod_16(tensor)
                 if self._symbols is not None:
-                    address = self._symbols.alignment(index, address)
+                    address = self._symbols.stand_ins.alignment(index, address)
                 self._addresses.note(tensor, fake, address)
             numbers = self._symbolic_numbers()
             traced = make_fx(
@@ -245,13 +245,13 @@ class TracedCall:
         return self._operators.failed
 
     def _fake(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
-        if self._symbols is not None and self._symbols.is_symbolic(index):
-            return self._symbols.fake(index)
+        if self._symbols is not None and self._symbols.stand_ins.is_symbolic(index):
+            return self._symbols.stand_ins.fake(index)
         return self._mode.from_tensor(tensor, static_shapes=True)
 
     def _symbolic_numbers(self) -> list[Any]:
         """What stands for each number that is a symbol, in the order of `self._numbers`."""
-        found = [] if self._symbols is None else self._symbols.numbers()
+        found = [] if self._symbols is None else self._symbols.stand_ins.numbers()
         self._numbers = [word for word, _ in found]
         return [value for _, value in found]
 
