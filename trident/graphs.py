@@ -172,11 +172,12 @@ def _capture(
     if not all(_is_dense(output) for output in outputs):
         record.graph = "an output has gaps"
         return None
-    graph.instantiate()
     try:
+        graph.instantiate()
         replay = _C.GraphReplay(graph, device, own, inputs, written, outputs, given)
-    except RuntimeError as error:
-        record.graph = f"its inputs and outputs cannot be moved: {error}"
+    except Exception as error:
+        record.graph = f"the captured graph cannot be used: {error}"
+        logger.warning("%s stays in stream mode: %s", program.name, record.graph)
         return None
     record.graph = f"captured; {sum(each is not None for each in own)} inputs staged"
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)

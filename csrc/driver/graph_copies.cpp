@@ -38,17 +38,21 @@ GraphCopies::GraphCopies(CudaLibrary& library, void* graph, void* exec)
 }
 
 size_t GraphCopies::find(uintptr_t from, uintptr_t to, size_t bytes) {
+  size_t found = copies_.size();
   for (size_t index = 0; index < copies_.size(); ++index) {
-    Copy& copy = copies_[index];
-    const cuda::MemcpyParams& params = copy.params;
+    const cuda::MemcpyParams& params = copies_[index].params;
     if (params.width_bytes != bytes || address_of(params.source) != from ||
         address_of(params.target) != to) {
       continue;
     }
-    TORCH_CHECK(update(copy, params), "the driver cannot move a copy in a captured graph");
-    return index;
+    TORCH_CHECK(found == copies_.size(), "the captured graph has two copies of ", bytes,
+                " bytes between the same places");
+    found = index;
   }
-  TORCH_CHECK(false, "a copy of ", bytes, " bytes is not in the captured graph");
+  TORCH_CHECK(found < copies_.size(), "a copy of ", bytes, " bytes is not in the captured graph");
+  TORCH_CHECK(update(copies_[found], copies_[found].params),
+              "the driver cannot move a copy in a captured graph");
+  return found;
 }
 
 bool GraphCopies::move_source(size_t copy, uintptr_t from) {

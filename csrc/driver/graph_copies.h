@@ -18,8 +18,8 @@ class GraphCopies {
   // context is current.
   GraphCopies(CudaLibrary& library, void* graph, void* exec);
 
-  // The number of the copy of `bytes` bytes between these addresses. RuntimeError if there is none
-  // or the driver cannot move it.
+  // The number of the copy of `bytes` bytes between these addresses. RuntimeError if there is none,
+  // if there are two (memory is reused inside a graph), or if the driver cannot move it.
   size_t find(uintptr_t from, uintptr_t to, size_t bytes);
 
   // Moves one end of a copy for later replays; false if the driver cannot, which changes nothing.

@@ -49,7 +49,7 @@ class GraphReplay {
 
   // Whether a call with these inputs, on the current stream, can be served by a replay.
   bool matches(const trident_tensor* inputs);
-  // Replays the graph and appends fresh outputs; false, with nothing done, where the driver cannot
+  // Replays the graph and appends fresh outputs; false, with nothing launched, where the driver cannot
   // reach an input or output from the graph. Calls are serialized: they share the graph's tensors.
   bool replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs);
 

@@ -208,13 +208,10 @@ void bind_host(py::module_& m) {
       m, "GraphReplay", "A host program captured into a CUDA graph.")
       .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("own_inputs"),
            py::arg("inputs"), py::arg("written"), py::arg("own_outputs"), py::arg("outputs"),
-           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves "
-           "calls "
-           "on the\n"
-           "stream that is current now. Its own tensors are copied from the inputs, if not None, "
-           "and "
-           "to the\n"
-           "outputs by the graph itself. Raises RuntimeError where these copies cannot be moved.")
+           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
+           "calls on the stream that is current now. Its own tensors are copied from the inputs,\n"
+           "if not None, and to the outputs by the graph itself. Raises RuntimeError where these\n"
+           "copies cannot be moved.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

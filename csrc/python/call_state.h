@@ -38,7 +38,8 @@ struct CallFacts {
 };
 
 // What keeps a program's inputs alive: tensors, or where no operator asks for them the Python objects,
-// which costs far less.
+// which costs far less. Those a thread can give other tensors meanwhile (torch.utils.swap_tensors), as it
+// can those that an eager launch reads.
 struct HeldInputs {
   std::vector<at::Tensor> tensors;
   std::vector<guards::Ref> objects;

@@ -53,8 +53,7 @@ class Specialization : public scm::Entry {
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return. It is released while a program runs kernels, which can block;
   // a graph is launched with the lock held, which takes less time than letting go of it for safety
-  // would. Sets `compiled` if a kernel variant had to
-  // be compiled first.
+  // would. Sets `compiled` if a kernel variant had to be compiled first.
   guards::Ref run(CallState& call, bool& compiled);
 
   // Compiles the kernel variants that this call needs.

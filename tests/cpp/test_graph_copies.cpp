@@ -70,6 +70,13 @@ TEST_F(Copies, that_are_absent_or_cannot_be_moved_are_an_error) {
   EXPECT_NE(find(0x100, 0x200, 8).find("cannot move"), std::string::npos);
 }
 
+TEST_F(Copies, between_the_same_places_are_not_told_apart_but_refused) {
+  fake.set_graph({copy_node(0x100, 0x200, 8), copy_node(0x100, 0x200, 8)});
+  GraphCopies copies(*library, nullptr, nullptr);
+  const std::string message = message_of<c10::Error>([&] { copies.find(0x100, 0x200, 8); });
+  EXPECT_NE(message.find("two copies of 8 bytes"), std::string::npos);
+}
+
 TEST_F(Copies, stay_as_they_were_where_the_driver_refuses) {
   GraphCopies copies(*library, nullptr, nullptr);
   const size_t copy = copies.find(0x100, 0x200, 8);

@@ -107,6 +107,21 @@ def test_large_or_written_inputs_that_move_run_in_stream_mode_or_are_captured_an
 
 
 @torch.no_grad()
+def test_a_program_that_copies_its_output_is_not_mistaken_for_the_graphs_own_copy() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        doubled = x * 2
+        other = doubled.clone()
+        other.add_(1)
+        return doubled, other.sum()
+
+    fast = trident.optimize(function, graphs=True)
+    for _ in range(WARM + 4):
+        x = torch.randn(64, 64, device="cuda")
+        for got, expected in zip(fast(x), function(x), strict=True):
+            assert torch.equal(got, expected)
+
+
+@torch.no_grad()
 def test_random_numbers_and_aliasing_outputs_stay_in_stream_mode() -> None:
     noisy = trident.optimize(lambda x: x + torch.rand_like(x), graphs=True)
     view = trident.optimize(lambda x: x[1:], graphs=True)

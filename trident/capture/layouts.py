@@ -41,6 +41,9 @@ _TRUSTED = _CONTIGUOUS | {
     *("aten::clone", "aten::_to_copy", "aten::index_select", "aten::gather"),
     *("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::argmax", "aten::cumsum"),
 }
+# Their seeds and statistics, which nothing but gradients needs, lie elsewhere than a trace says, or
+# are undefined.
+_ATTENTION = "aten::_scaled_dot_product_"
 # What they are given says all of their result.
 _EXPLICIT = frozenset({"aten::as_strided", "aten::as_strided_", "aten::set_"})
 
@@ -72,7 +75,7 @@ class KernelLayouts(FakeTensorMode):
         if self._inside:
             return super().dispatch(func, types, args, kwargs)
         if self._unlike_kernel:
-            self._refuse_unlike_kernel((args, kwargs))
+            self.refuse_unlike_kernel((args, kwargs))
         if self.shape_env is not None and func in DESCRIBED_IN_PYTHON:
             with enable_python_dispatcher():
                 return self._dispatch(func, types, args, kwargs)
@@ -121,23 +124,29 @@ class KernelLayouts(FakeTensorMode):
         runs: list[list[tuple[Layout | None, Layout]]] = []
         for assignment in self._assignments(given):
             found = layouts_of_kernel(func, args, kwargs, assignment)
-            if isinstance(found, Exception):
+            if isinstance(found, str):
                 if assignment.scaled:
                     continue  # sizes that belong together need not be multiples alike
-                raise _unknown_layout(func, f"tried out, it raises {found!r:.200}")
+                raise _unknown_layout(func, f"tried out, it raises {found}")
             expected = layouts_in(result, assignment)
+            if len(found) != len(expected):
+                raise _unknown_layout(func, f"{len(found)} results, not {len(expected)}")
             runs.append([(f, e) for f, e in zip(found, expected, strict=True) if e is not None])
         for each, layouts in zip(results, zip(*runs, strict=True), strict=True):
             agreeing = [(f, e) for f, e in layouts if f is not None and _agree(f, e, among_symbols)]
             if len(agreeing) == len(layouts):
                 self._correct(each, [(f.strides, e.strides) for f, e in agreeing])
-            elif each is results[0]:
-                raise _unknown_layout(func, f"of {[f for f, _ in layouts]}")
-            else:
-                # Attention's seeds and statistics, which nothing reads unless it is for gradients.
+            elif each is not results[0] and func._schema.name.startswith(_ATTENTION):
                 self._unlike_kernel[each] = func
+            else:
+                raise _unknown_layout(func, f"of {[f for f, _ in layouts]}")
 
-    def _refuse_unlike_kernel(self, values: Any) -> None:
+    def refuse_unlike_kernel(self, values: Any) -> None:
+        """Refuses tensors of which no more is known than that a kernel makes them.
+
+        Raises:
+            UnsupportedError: one is among the values.
+        """
         for each in dense_in(values):
             if each in self._unlike_kernel:
                 raise _unknown_layout(self._unlike_kernel[each], "one of its results is used")

@@ -14,11 +14,7 @@ import torch
 
 from trident import _C
 from trident.capture.reals import Reals
-from trident.capture.soft_words import (
-    NeedsValueError,
-    SoftKind,
-    SymbolicWords,
-)
+from trident.capture.soft_words import NeedsValueError, SoftKind, SymbolicWords
 from trident.capture.stand_ins import StandIns
 from trident.errors import UnsupportedError
 from trident.ir import expressions, magnitudes

@@ -313,6 +313,7 @@ class TracedCall:
                 raise UnsupportedError("the call returns a new parameter")
             if user_attributes(tensor):
                 raise UnsupportedError("the call puts an attribute on a tensor that it returns")
+        self._mode.refuse_unlike_kernel(template.outputs)
         gradients.check(template.outputs)
         self._inference = self._makes_inference_tensors(template.outputs)
         return template.outputs

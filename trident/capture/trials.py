@@ -14,7 +14,7 @@ from trident.capture.unused_strides import Assignment
 from trident.errors import UnsupportedError
 
 _MAX_KNOWN = 4096
-_known: dict[Any, list[Layout | None] | Exception] = {}
+_known: dict[Any, list[Layout | None] | str] = {}
 
 
 class Layout(NamedTuple):
@@ -95,8 +95,8 @@ def layouts_in(result: Any, assignment: Assignment) -> list[Layout | None]:
 
 def layouts_of_kernel(
     func: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any], assignment: Assignment
-) -> list[Layout | None] | Exception:
-    """The geometry of each of the kernel's results, or what it raises.
+) -> list[Layout | None] | str:
+    """The geometry of each of the kernel's results, or in words what it raises.
 
     Raises:
         UnsupportedError: if memory does not suffice to run it.
@@ -109,7 +109,7 @@ def layouts_of_kernel(
         # zero is no error, but an index that is too large ends the process's use of the device.
         on_gpu = any(each.device.type == "cuda" for each in dense_in((args, kwargs)))
         found = _run(func, args, kwargs, assignment, 0)
-        if isinstance(found, Exception) and not on_gpu:
+        if isinstance(found, str) and not on_gpu:
             found = _run(func, args, kwargs, assignment, 1)
         _known[key] = found
     return _known[key]
@@ -121,7 +121,7 @@ def _run(
     kwargs: Mapping[str, Any],
     assignment: Assignment,
     content: int,
-) -> list[Layout | None] | Exception:
+) -> list[Layout | None] | str:
     """Runs the kernel on tensors of nothing but ``content``."""
 
     def real(value: Any) -> Any:
@@ -133,7 +133,7 @@ def _run(
         )
         return made.fill_(content)
 
-    def result() -> list[Layout | None] | Exception:
+    def result() -> list[Layout | None] | str:
         with (
             _disable_current_modes(),
             torch.no_grad(),
@@ -147,13 +147,13 @@ def _run(
                     f"there is no memory to try out how {func} lays its result out"
                 ) from error
             except Exception as error:
-                return error.with_traceback(None)
+                return f"{error!r:.200}"
 
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return result()
     devices = {each.device for each in dense_in((args, kwargs)) if each.device.type == "cuda"}
 
-    def result_without_draws() -> list[Layout | None] | Exception:
+    def result_without_draws() -> list[Layout | None] | str:
         with torch.random.fork_rng(devices):
             return result()
 
