@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 import trident
+from trident.capture import registrations
 
 NAMESPACE = f"trident_test_{uuid.uuid4().hex[:8]}"
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -355,3 +357,19 @@ def test_results_that_are_not_what_the_fake_implementation_gives_are_an_error(
                 fast(x, how)
             torch.testing.assert_close(fast(x, "right"), x * 2 + 1)
     assert fast.stats()["fallbacks"] == 0
+
+
+def test_a_library_may_go_while_registrations_are_read() -> None:
+    """Garbage collection can happen anywhere, under the registrations' own lock as well."""
+    library = torch.library.Library(f"{NAMESPACE}_going", "DEF")
+    library.define("nothing(Tensor x) -> Tensor")
+    library.impl("nothing", lambda x: x, "CPU")
+    gone = threading.Event()
+
+    def go() -> None:
+        with registrations._registrations._lock:
+            library._destroy()
+        gone.set()
+
+    threading.Thread(target=go, daemon=True).start()
+    assert gone.wait(30)

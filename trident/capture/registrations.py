@@ -29,7 +29,8 @@ _IRRELEVANT_KEYS = ("Meta", "Functionalize")
 
 class _Registrations:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A library that is collected while the lock is held removes its kernels then and there.
+        self._lock = threading.RLock()
         # What counts, in order of registration: (module of the library, kernel).
         self._present: list[tuple[int, tuple[Any, ...]]] = []
         # All kernels of a library, by operator and key: whether they count.
@@ -49,15 +50,17 @@ class _Registrations:
 
     def known(self) -> set[tuple[str, str]]:
         with self._lock:
-            present = {each for kernels in self._kernels.values() for each in kernels}
-            return present | self._earlier | {_operator_and_key(e) for e in torch.library._impls}
+            present = {each for kernels in [*self._kernels.values()] for each in kernels}
+            impls = [*torch.library._impls]
+            return present | self._earlier | {_operator_and_key(each) for each in impls}
 
     def add(self, library: Any, operator: str, key: str, function: Any) -> None:
         counts = key not in _IRRELEVANT_KEYS and self._matters(operator)
         with self._lock:
             self._kernels.setdefault(id(library), {})[operator, key] = counts
             if counts:
-                self._present.append((id(library), (operator, key, self._number_of(function))))
+                kernel = (operator, key, self._number_of(function))
+                self._present.append((id(library), kernel))
                 self._publish()
 
     def remove(self, library: Any) -> None:
@@ -93,8 +96,11 @@ class _Registrations:
 
     def _publish(self) -> None:
         self.changes += 1
+        changes = self.changes
         state = tuple(kernel for _, kernel in self._present)
-        _C.set_registrations(self._numbers.setdefault(state, len(self._numbers)))
+        number = self._numbers.setdefault(state, len(self._numbers))
+        if changes == self.changes:  # else a library went meanwhile, and has published
+            _C.set_registrations(number)
 
 
 def _operator_and_key(entry: str) -> tuple[str, str]:
