@@ -11,11 +11,6 @@ bool is_flat(const cuda::MemcpyParams& params) { return params.height <= 1 && pa
 
 uintptr_t address_of(const cuda::MemcpyEnd& end) { return end.device + end.x_bytes; }
 
-void set_address(cuda::MemcpyEnd& end, uintptr_t address) {
-  end.device = address;
-  end.x_bytes = 0;
-}
-
 }  // namespace
 
 GraphCopies::GraphCopies(CudaLibrary& library, void* graph, void* exec)
@@ -56,19 +51,19 @@ size_t GraphCopies::find(uintptr_t from, uintptr_t to, size_t bytes) {
 }
 
 bool GraphCopies::move_source(size_t copy, uintptr_t from) {
-  Copy& moved = copies_[copy];
-  if (address_of(moved.params.source) == from) return true;
-  cuda::MemcpyParams params = moved.params;
-  set_address(params.source, from);
-  return update(moved, params);
+  return move(copies_[copy], &cuda::MemcpyParams::source, from);
 }
 
 bool GraphCopies::move_target(size_t copy, uintptr_t to) {
-  Copy& moved = copies_[copy];
-  if (address_of(moved.params.target) == to) return true;
-  cuda::MemcpyParams params = moved.params;
-  set_address(params.target, to);
-  return update(moved, params);
+  return move(copies_[copy], &cuda::MemcpyParams::target, to);
+}
+
+bool GraphCopies::move(Copy& copy, cuda::MemcpyEnd cuda::MemcpyParams::* end, uintptr_t address) {
+  if (address_of(copy.params.*end) == address) return true;
+  cuda::MemcpyParams params = copy.params;
+  (params.*end).device = address;
+  (params.*end).x_bytes = 0;
+  return update(copy, params);
 }
 
 bool GraphCopies::update(Copy& copy, const cuda::MemcpyParams& params) {

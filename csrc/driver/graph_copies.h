@@ -32,6 +32,7 @@ class GraphCopies {
     cuda::GraphNode node;
     cuda::MemcpyParams params;
   };
+  bool move(Copy& copy, cuda::MemcpyEnd cuda::MemcpyParams::* end, uintptr_t address);
   bool update(Copy& copy, const cuda::MemcpyParams& params);
 
   CudaLibrary& library_;
