@@ -150,6 +150,8 @@ bench: $(STAMPS)/test-ready
 	@$(PY) benchmarks/host_overhead.py --output $(BENCH_OUTPUT)/host_overhead.json
 	$(call say,"Decode step of Hugging Face models")
 	@$(PY) benchmarks/decode.py --output $(BENCH_OUTPUT)/decode.json
+	$(call say,"Prefill of Hugging Face models")
+	@$(PY) benchmarks/prefill.py --output $(BENCH_OUTPUT)/prefill.json
 	$(call say,"FlagGems' operator wrappers")
 	@$(PY) benchmarks/flaggems.py --output $(BENCH_OUTPUT)/flaggems.json
 	@$(PY) benchmarks/report.py $(BENCH_OUTPUT)/*.json --output $(BENCH_OUTPUT)/report

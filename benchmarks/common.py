@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import gc
 import importlib.metadata
 import json
 import os
@@ -82,6 +83,26 @@ def device_work(call: Callable[[], object]) -> tuple[float, int]:
         torch.cuda.synchronize()
     events = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
     return sum(e.time_range.elapsed_us() for e in events), len(events)
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """The most memory that PyTorch held during one call, what it held before included."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated()
+
+
+def held_bytes(call: Callable[[], object]) -> int:
+    """What is held after one call more than before it, its results aside."""
+    torch.cuda.synchronize()
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    gc.collect()
+    return torch.cuda.memory_allocated() - before
 
 
 def first_call(call: Callable[[], object]) -> float:

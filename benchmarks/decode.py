@@ -5,7 +5,9 @@
 
 Random weights in bf16, batch 1, one new token at position 512 of a 1,024-slot static cache. Host
 time: until the call returns; device time: its kernels added up; wall time: until the device is
-done; all medians of one step, in milliseconds. Each system runs in a process of its own.
+done; all medians of one step, in milliseconds. Peak is the most memory that PyTorch held during a
+step. Each system runs in a process of its own; the compiled code of the first Trident is on disk
+for the second.
 `--check-tokens` instead generates that many greedy tokens with eager and with Trident and
 compares them exactly.
 """
@@ -16,7 +18,6 @@ import argparse
 import concurrent.futures
 import pathlib
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +27,9 @@ from torch.nn.attention import SDPBackend
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
 
 import common  # noqa: E402
+from models import SHAPES, SLOTS, Step, build  # noqa: E402
 
-CONTEXT, SLOTS = 512, 1024
+CONTEXT = 512
 MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident", "trident-stream")
 # A run that is stopped early should have the others to compare with.
 ORDER = ("trident", "eager", "default", "cuda-graph", "trident-stream", "reduce-overhead")
@@ -40,79 +42,6 @@ LABELS = {
     "trident-stream": "Trident, graphs=False",
 }
 TIMES = ("host_ms", "device_ms", "wall_ms")
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama3.2-1b": dict(
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-5,
-        rope_theta=500000.0,
-        tie_word_embeddings=True,
-    ),
-    "qwen3-0.6b": dict(
-        vocab_size=151936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-6,
-        rope_theta=1000000.0,
-        tie_word_embeddings=True,
-    ),
-}
-
-
-def build(name: str) -> torch.nn.Module:
-    """The model with Liger's kernels in, random bf16 weights, on the GPU."""
-    from liger_kernel.transformers import apply_liger_kernel_to_llama, apply_liger_kernel_to_qwen3
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-
-    warnings.filterwarnings("ignore", message=".*past_key_values.*")
-    torch.manual_seed(0)
-    llama = name.startswith("llama")
-    config_class, model_class = (
-        (LlamaConfig, LlamaForCausalLM) if llama else (Qwen3Config, Qwen3ForCausalLM)
-    )
-    config = config_class(**SHAPES[name], attn_implementation="sdpa")
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
-        model = model_class(config).eval()
-    torch.set_default_dtype(torch.float32)
-    apply_liger = apply_liger_kernel_to_llama if llama else apply_liger_kernel_to_qwen3
-    apply_liger(
-        model=model,
-        rope=True,
-        rms_norm=True,
-        swiglu=True,
-        cross_entropy=False,
-        fused_linear_cross_entropy=False,
-    )
-    return model
-
-
-class Step(torch.nn.Module):
-    """A model with its cache: ids and positions, both (1, n) int64, to logits (1, n, vocab)."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        from transformers import StaticCache
-
-        self.model = model
-        self.cache = StaticCache(config=model.config, max_cache_len=SLOTS)
-
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        output = self.model(
-            input_ids=ids, position_ids=positions, past_key_values=self.cache, use_cache=True
-        )
-        return output.logits
 
 
 @torch.no_grad()
@@ -156,6 +85,7 @@ def worker_time(name: str, mode: str) -> None:
         device_ms=device / 1e3,
         wall_ms=times.wall_us / 1e3,
         kernels=kernels,
+        peak_mb=common.peak_bytes(timed) / 1e6,
         first_s=first,
     )
     common.emit(**result, **({"stats": fast.stats()} if mode.startswith("trident") else {}))
@@ -260,6 +190,7 @@ def print_times(results: list[dict[str, Any]]) -> None:
         "device ms",
         "wall ms",
         "kernels",
+        "peak MB",
         "first call s",
         "wall / default",
     )
@@ -275,7 +206,7 @@ def print_times(results: list[dict[str, Any]]) -> None:
             if "error" in row:
                 print(f"{LABELS[row['mode']]}: {row['error']}")
                 continue
-            numbers = [row[key] for key in (*TIMES, "kernels", "first_s")]
+            numbers = [row[key] for key in (*TIMES, "kernels", "peak_mb", "first_s")]
             ratio = row["wall_ms"] / default if default else None
             lines.append([LABELS[row["mode"]], *numbers, ratio])
         print(common.table(header, lines))

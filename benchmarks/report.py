@@ -2,9 +2,9 @@
 
     python benchmarks/report.py build/bench/*.json --output build/bench/report
 
-Reads the files of host_overhead.py (results with a ``case``), decode.py (a ``model``) and
-flaggems.py (an ``operator``), writes ``report.md`` and, with matplotlib (`pip install
-'trident[bench]'`), PNG plots: host time against the number of kernels, specializations and
+Reads the files of host_overhead.py (results with a ``case``), decode.py (a ``model``), prefill.py
+(a ``prefill``) and flaggems.py (an ``operator``), writes ``report.md`` and, with matplotlib (`pip
+install 'trident[bench]'`), PNG plots: host time against the number of kernels, specializations and
 parameters, and the decode step beside the sum of its kernels and other systems.
 """
 
@@ -97,6 +97,15 @@ def decode_times(results: Sequence[Result], key: str) -> dict[str, Times]:
     return found
 
 
+def prefill_times(results: Sequence[Result], key: str) -> dict[str, Times]:
+    """Milliseconds of a prefill, by model and system."""
+    found: dict[str, Times] = {}
+    for each in results:
+        if "prefill" in each:
+            found.setdefault(each["prefill"], {})[each["mode"]] = each[key]
+    return found
+
+
 def operator_times(results: Sequence[Result]) -> tuple[int, Times]:
     """Of operators measured with every system: how many, and the geometric mean of host times."""
     found: dict[str, dict[tuple[str, int], float]] = {}
@@ -133,6 +142,9 @@ def table(results: Sequence[Result]) -> str:
     for key, unit in (("host_ms", "host"), ("wall_ms", "wall")):
         for model, times in decode_times(results, key).items():
             rows.append((f"decode {model}, {unit} ms", times))
+    for key, unit in (("host_ms", "host"), ("device_ms", "device"), ("wall_ms", "wall")):
+        for model, times in prefill_times(results, key).items():
+            rows.append((f"prefill {model}, {unit} ms", times))
     count, means = operator_times(results)
     if means:
         rows.append((f"FlagGems, {count} cases, geometric mean of host us", means))

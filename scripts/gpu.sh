@@ -11,6 +11,7 @@
 #   rest     all other Python tests
 #   tokens   64 greedy tokens of the full-size shapes, compared with eager's
 #   decode   benchmarks/decode.py
+#   prefill  benchmarks/prefill.py
 #   host     benchmarks/host_overhead.py
 #   flaggems benchmarks/flaggems.py
 #
@@ -20,7 +21,7 @@
 # LIMIT is how many seconds the whole run may take (570): a step that is not done by then is ended, and
 # the measuring steps share what is left among them, so each writes what it has. On a machine that is to
 # be had for ten minutes a call: `build test demo cases`, `tokens decode`, `host flaggems`.
-# DECODE_ARGS, HOST_ARGS, FLAGGEMS_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step
+# DECODE_ARGS, PREFILL_ARGS, HOST_ARGS, FLAGGEMS_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step
 # shows (40).
 #
 # What the machine itself needs: CUDA, g++, CMake, ninja, and for python3 torch, Triton, transformers,
@@ -58,7 +59,7 @@ python=(env "PYTHONPATH=$PWD/build/site${PYTHONPATH:+:$PYTHONPATH}" python3)
 left() { echo $((${LIMIT:-570} - SECONDS)); } # seconds until the run has to be over
 share() { # of what is left, for the first of the measuring steps that are still to come
   local step count=0
-  for step in "${steps[@]:$position}"; do [[ $step =~ ^(tokens|decode|host|flaggems)$ ]] && count=$((count + 1)); done
+  for step in "${steps[@]:$position}"; do [[ $step =~ ^(tokens|decode|prefill|host|flaggems)$ ]] && count=$((count + 1)); done
   echo $(($(left) / count - 10))
 }
 
@@ -152,10 +153,11 @@ for step in "${steps[@]}"; do
       ;;
     tokens) run tokens "${python[@]}" benchmarks/decode.py --check-tokens 64 --limit "$(share)" --output "$out/tokens.json" ;;
     decode) run decode "${python[@]}" benchmarks/decode.py --limit "$(share)" --output "$out/decode.json" ${DECODE_ARGS:-} ;;
+    prefill) run prefill "${python[@]}" benchmarks/prefill.py --limit "$(share)" --output "$out/prefill.json" ${PREFILL_ARGS:-} ;;
     host) run host "${python[@]}" benchmarks/host_overhead.py --limit "$(share)" --output "$out/host.json" ${HOST_ARGS:-} ;;
     flaggems) run flaggems "${python[@]}" benchmarks/flaggems.py --limit "$(share)" --output "$out/flaggems.json" ${FLAGGEMS_ARGS:-} ;;
     *)
-      echo "Unknown step '$step'; there are: build test demo cases corpora rest tokens decode host flaggems" >&2
+      echo "Unknown step '$step'; there are: build test demo cases corpora rest tokens decode prefill host flaggems" >&2
       exit 2
       ;;
   esac

@@ -27,6 +27,8 @@ DECODE = [
     {"model": "small", "mode": "trident", "host_ms": 0.02, "device_ms": 1.8, "wall_ms": 1.91},
 ]
 
+PREFILL = [{"prefill": "small", "mode": "trident", "host_ms": 3, "device_ms": 5, "wall_ms": 5.1}]
+
 
 @pytest.fixture(scope="module")
 def report():
@@ -39,8 +41,8 @@ def report():
 
 @pytest.fixture
 def files(tmp_path):
-    paths = [tmp_path / "host.json", tmp_path / "decode.json"]
-    for path, results in zip(paths, (HOST, DECODE), strict=True):
+    paths = [tmp_path / "host.json", tmp_path / "decode.json", tmp_path / "prefill.json"]
+    for path, results in zip(paths, (HOST, DECODE, PREFILL), strict=True):
         path.write_text(json.dumps({"machine": MACHINE, "results": results}))
     return paths
 
@@ -54,7 +56,8 @@ def test_table_has_a_row_per_measure_and_a_column_per_system(report, files):
     assert "| decode small, host ms | - | 27 | 0.01 | 0.02 |" in lines
     # The floor of a decode step is what the kernels of the captured graph take.
     assert "| decode small, wall ms | 1.8 | 27.5 | 1.9 | 1.91 |" in lines
-    assert len(lines) == 2 + 5 + 2
+    assert "| prefill small, device ms | - | - | - | 5 |" in lines
+    assert len(lines) == 2 + 5 + 2 + 3
 
 
 def test_series_are_ordered_by_the_number_in_the_name(report):

@@ -15,7 +15,9 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BENCHMARKS = [f"benchmarks/{name}.py" for name in ("decode", "flaggems", "host_overhead")]
+BENCHMARKS = [
+    f"benchmarks/{name}.py" for name in ("decode", "flaggems", "host_overhead", "prefill")
+]
 
 
 def run_script(
