@@ -63,7 +63,7 @@ def worker(name: str, mode: str) -> None:
     for length in range(LENGTH, LENGTH + 4):
         fast(ids(length))
     held = common.held_bytes(lambda: fast(timed))
-    times = common.measure(lambda: fast(timed), repeat=30, warmup=5)
+    times = common.measure(lambda: fast(timed), repeat=30, warmup=10)
     device, kernels = common.device_work(lambda: fast(timed))
     result = dict(
         prefill=name,

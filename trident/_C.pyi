@@ -231,12 +231,12 @@ def add_root(scm: Scm, root: object, /) -> None: ...
 def use_graphs(
     scm: Scm,
     capture: Callable[
-        [Program, SpecializationRecord, list[torch.Tensor]],
+        [Program, SpecializationRecord, list[torch.Tensor], list[int]],
         GraphReplay | NotImplementedType | None,
     ],
     after_hits: int,
 ) -> None:
-    """Hands specializations that have this many hits to `capture`."""
+    """Hands specializations that have this many hits for the same sizes to `capture`."""
 
 def count(scm: Scm, outcome: Literal["miss", "fallback", "error"], /) -> None: ...
 def stats(scm: Scm, /) -> dict[str, int]: ...

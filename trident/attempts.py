@@ -102,16 +102,22 @@ class Attempts:
             except NeedsValueError as problem:
                 logger.info("%s: numbers stay fixed: %s", self._name, problem)
                 self._history.note_values(facts, problem.positions)
+                self._history.note_obstacle(facts, str(problem))
                 needed.update(problem.positions)
             except Exception as problem:
                 # What is in the way may be no more than the size's not being a number.
                 self._history.note_failure(facts, symbolic)
+                self._history.note_obstacle(facts, str(problem))
                 logger.info("%s: sizes stay fixed: %s", self._name, problem, exc_info=True)
             else:
                 fixed = {*symbolic.positions}.difference(result.positions)
                 self._history.note_values(facts, fixed)
                 self._history.remember(facts, symbolic if result.positions else None)
                 return result
+
+    def obstacle(self, facts: _C.Facts) -> str | None:
+        """Why a call that was compiled with fixed words had to be, though such calls differ."""
+        return self._history.obstacle(facts)
 
     def note_unsupported(self, facts: _C.Facts) -> list[int]:
         """Notes that a call runs eagerly.

@@ -106,14 +106,17 @@ def check_may_compile(name: str, what: str) -> None:
 
 
 def capture_graph(
-    program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
+    program: _C.Program,
+    record: SpecializationRecord,
+    inputs: list[torch.Tensor],
+    symbols: list[int],
 ) -> _C.GraphReplay | types.NotImplementedType | None:
     """Captures a host program with the inputs of one call, which is not run by that.
 
     Small arguments that the program only reads are staged: the graph first copies them into tensors
     of its own, and its outputs to the caller's last; where from and to is set at each replay. All
     other inputs must lie at the same addresses in later calls; a call where one does not runs in
-    stream mode.
+    stream mode, as does one where the program's symbols have other values than ``symbols``.
 
     Returns:
         The replay, or None where the program cannot be captured; `record.graph` says why.
@@ -132,11 +135,14 @@ def capture_graph(
     with _lock, torch.no_grad(), torch.cuda.device(device):
         if torch.cuda.is_current_stream_capturing():
             return NotImplemented
-        return _capture(program, record, inputs)
+        return _capture(program, record, inputs, symbols)
 
 
 def _capture(
-    program: _C.Program, record: SpecializationRecord, inputs: list[torch.Tensor]
+    program: _C.Program,
+    record: SpecializationRecord,
+    inputs: list[torch.Tensor],
+    symbols: list[int],
 ) -> _C.GraphReplay | None:
     written = [index in record.written_inputs for index in range(len(inputs))]
     own = [
@@ -159,7 +165,7 @@ def _capture(
             read = [
                 theirs if mine is None else mine for mine, theirs in zip(own, inputs, strict=True)
             ]
-            outputs = program.run(read)
+            outputs = program.run(read, symbols)
             # Whatever the caller gets instead of these is copied to by the same nodes.
             given = [torch.empty_like(output) for output in outputs]
             for output, copied in zip(outputs, given, strict=True):
@@ -179,7 +185,9 @@ def _capture(
         record.graph = f"the captured graph cannot be used: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
         return None
-    record.graph = f"captured; {sum(each is not None for each in own)} inputs staged"
+    staged = sum(each is not None for each in own)
+    values = f" for {symbols} in place of the symbols" if symbols else ""
+    record.graph = f"captured{values}; {staged} inputs staged"
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)
     return replay
 

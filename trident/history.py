@@ -36,6 +36,7 @@ class _Calls:
         valued: how often the code was found to depend on the value at a position.
         fixed: how many calls were compiled for their values alone, though words vary.
         unsupported: calls that could not be compiled.
+        obstacle: why words that were to be left open could not, the last time.
     """
 
     seen: collections.deque[dict[int, int]] = dataclasses.field(
@@ -48,6 +49,7 @@ class _Calls:
     valued: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
     fixed: int = 0
     unsupported: list[dict[int, int]] = dataclasses.field(default_factory=list)
+    obstacle: str | None = None
 
 
 class _Call:
@@ -169,6 +171,15 @@ class CallHistory:
         call = _Call(facts)
         self._calls(call).failures[symbolic.positions] += 1
         self._stride_failures += call.unused_strides.issuperset(symbolic.positions)
+
+    def note_obstacle(self, facts: _C.Facts, reason: str) -> None:
+        """Notes why words of a call could not be left open, for reports."""
+        self._calls(_Call(facts)).obstacle = reason
+
+    def obstacle(self, facts: _C.Facts) -> str | None:
+        """Why the numbers in which calls of a kind differ could not be left open, the last time."""
+        calls = self._calls(_Call(facts))
+        return calls.obstacle if len(calls.seen) > 1 else None
 
     def note_values(self, facts: _C.Facts, positions: Iterable[int]) -> None:
         """Notes that a call depends on the values of these words."""

@@ -225,6 +225,8 @@ class Optimizer:
             return problem
         finally:
             _thread.capturing = False
+        if not published.positions:
+            record.fixed = self._attempts.obstacle(facts)
         self.records.append(record)
         self._note_eviction(published.evicted)
         log_guards(self.scm, self.name, self.function, record)

@@ -46,7 +46,8 @@ def optimize(
         graphs: ``"auto"``: a specialization that keeps hitting on a GPU is captured into a CUDA
             graph, which later calls replay if their large and written inputs lie at the same
             addresses (small inputs are copied; outputs are always fresh); True: the same after
-            fewer hits; False, and wherever sizes vary: calls run kernel by kernel.
+            fewer hits; False: calls run kernel by kernel. Where sizes vary, each size that keeps
+            hitting has a graph of its own.
         on_unsupported: what to do with calls that cannot be compiled: ``"eager"`` runs them as they
             are, with one warning per reason; ``"raise"`` raises `UnsupportedError`.
         max_specializations: how many specializations are kept; beyond that the one used longest

@@ -47,6 +47,7 @@ class SpecializationRecord:
         symbols: what varies between the calls that the specialization serves; empty for none.
         guards: what must hold of the symbols.
         guard_places: the user's line that asked for it, by guard, where it is known.
+        fixed: why numbers that vary between calls of its kind stay fixed; None where they do not.
         operators: operator calls per run.
         arena_bytes: planned memory.
         argument_inputs: inputs of the program that are arguments of the call, by position.
@@ -70,6 +71,7 @@ class SpecializationRecord:
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
     guard_places: dict[str, str] = dataclasses.field(default_factory=dict)
+    fixed: str | None = None
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None

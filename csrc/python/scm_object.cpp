@@ -1,5 +1,7 @@
 #include "python/scm_object.h"
 
+#include <pybind11/stl.h>
+
 #include "guards/environment.h"
 #include "guards/words.h"
 #include "python/errors.h"
@@ -13,9 +15,6 @@ using guards::tagged;
 using guards::Walker;
 
 namespace {
-
-constexpr uint32_t kMismatchesBeforeRecapture = 3;
-constexpr uint32_t kMaxCaptures = 16;
 
 // Positional arguments as a tuple and keyword arguments as a dictionary, for the paths that leave
 // native code.
@@ -147,36 +146,31 @@ PyObject* Module::run(Specialization& specialization, CallState& call, PyObject*
   }
 }
 
-bool Module::wants_graph(Specialization& specialization) const {
+bool Module::wants_graph(Specialization& specialization, CallState& call) const {
   if (!capture_graph_ || !specialization.program) return false;
-  // A cache or another large input was replaced for good: the graph is captured anew.
-  if (specialization.graph_mismatches >= kMismatchesBeforeRecapture &&
-      specialization.graph_captures < kMaxCaptures) [[unlikely]] {
-    specialization.graph_tried = false;
-  }
-  return !specialization.graph_tried && specialization.hits >= graph_after_hits_;
+  specialization.read_symbols(call.facts.words(), call.symbols);
+  host::GraphTable& graphs = specialization.graphs;
+  return graphs.wants_capture(graphs.of(call.symbols), graph_after_hits_);
 }
 
-void Module::capture_graph(Specialization& specialization, const CallFacts& facts) {
+void Module::capture_graph(Specialization& specialization, const CallState& call) {
   const auto keep = specialization.shared_from_this();
-  specialization.graph_tried = true;
-  ++specialization.graph_captures;
-  specialization.graph_mismatches = 0;
-  const Ref inputs = specialization.input_objects(facts);
+  const std::vector<int64_t> symbols = call.symbols;
+  host::GraphTable& graphs = specialization.graphs;
+  host::GraphTable::State* state = &graphs.of(symbols);
+  state->tried = true;
+  state->mismatches = 0;
+  const Ref inputs = specialization.input_objects(call.facts);
   const pybind11::object replay =
       pybind11::reinterpret_borrow<pybind11::object>(capture_graph_.get())(
           specialization.program,
           pybind11::reinterpret_borrow<pybind11::object>(specialization.info.get()),
-          pybind11::reinterpret_borrow<pybind11::object>(inputs.get()));
-  if (replay.ptr() == Py_NotImplemented) {  // a later call may be captured
-    specialization.graph_tried = false;
-    --specialization.graph_captures;
-    return;
-  }
-  // A graph holds the sizes that it was captured with.
-  if (!replay.is_none() && specialization.symbolic.empty()) {
-    specialization.graph = replay.cast<std::shared_ptr<host::GraphReplay>>();
-  }
+          pybind11::reinterpret_borrow<pybind11::object>(inputs.get()), symbols);
+  state = &graphs.of(symbols);                       // the interpreter may have run other calls
+  state->tried = replay.ptr() != Py_NotImplemented;  // else a later call may be captured
+  if (!state->tried) return;
+  graphs.count_capture();
+  if (!replay.is_none()) state->replay = replay.cast<std::shared_ptr<host::GraphReplay>>();
 }
 
 PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {
@@ -185,9 +179,9 @@ PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObje
     const CallStates::Lease lease(call_states_);
     CallState& call = *lease;
     Specialization* specialization = look_up(arguments, num_positional, keyword_names, call.facts);
-    if (specialization && wants_graph(*specialization)) [[unlikely]] {
+    if (specialization && wants_graph(*specialization, call)) [[unlikely]] {
       try {
-        capture_graph(*specialization, call.facts);
+        capture_graph(*specialization, call);
         // Other Python code ran meanwhile, so what the facts borrow may be gone.
         specialization = look_up(arguments, num_positional, keyword_names, call.facts);
       } catch (...) {

@@ -57,8 +57,9 @@ class Module {
                                       std::vector<uint32_t> symbolic,
                                       const std::vector<uint32_t>& symbolic_state);
 
-  // Graph mode: a specialization with this many hits is handed to `capture`, a callable that takes
-  // the program, its record and its input tensors and returns a GraphReplay or None.
+  // Graph mode: a specialization with this many hits for the same sizes is handed to `capture`, a
+  // callable that takes the program, its record, its input tensors and the values of its symbols,
+  // and returns a GraphReplay or None.
   void use_graphs(PyObject* capture, uint64_t after_hits) {
     capture_graph_ = guards::Ref::borrow(capture);
     graph_after_hits_ = after_hits;
@@ -77,9 +78,9 @@ class Module {
   guards::Ref eager_;  // the original callable
   Specialization* look_up(PyObject* const* arguments, size_t num_positional,
                           PyObject* keyword_names, CallFacts& facts);
-  bool wants_graph(Specialization& specialization) const;
+  bool wants_graph(Specialization& specialization, CallState& call) const;
   // Runs Python code.
-  void capture_graph(Specialization& specialization, const CallFacts& facts);
+  void capture_graph(Specialization& specialization, const CallState& call);
 
   guards::Ref capture_graph_;
   uint64_t graph_after_hits_ = 0;

@@ -67,6 +67,18 @@ bool Specialization::run_program(CallState& call) {
   return program->run(call.inputs.data(), call.symbols.data(), call.outputs) > 0;
 }
 
+bool Specialization::replay_graph(CallState& call) {
+  host::GraphTable::State* const state = graphs.find(call.symbols);
+  if (!state || !state->replay) return false;
+  const std::shared_ptr<host::GraphReplay> replay = state->replay;
+  if (replay->matches(call.inputs.data()) && replay->replay(call.inputs.data(), call.outputs)) {
+    state->mismatches = 0;
+    return true;
+  }
+  ++state->mismatches;
+  return false;
+}
+
 Ref Specialization::run(CallState& call, bool& compiled) {
   const CallFacts& facts = call.facts;
   std::optional<c10::InferenceMode> mode;
@@ -80,17 +92,7 @@ Ref Specialization::run(CallState& call, bool& compiled) {
   for (const size_t index : effects.containers_used())
     call.effect_containers.push_back(Ref::borrow(facts.container(index)));
 
-  if (graph) [[unlikely]] {
-    const std::shared_ptr<host::GraphReplay> replay = graph;
-    if (replay->matches(call.inputs.data()) && replay->replay(call.inputs.data(), call.outputs)) {
-      graph_mismatches = 0;
-    } else {
-      compiled = run_program(call) || compiled;
-      ++graph_mismatches;
-    }
-  } else {
-    compiled = run_program(call) || compiled;
-  }
+  if (!replay_graph(call)) compiled = run_program(call) || compiled;
 
   const std::vector<int64_t> numbers = program->numbers(call.symbols.data());
   result.build({call.tensors, call.containers, call.outputs, numbers}, call.built);

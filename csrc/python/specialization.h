@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "guards/state.h"
-#include "host/graph_replay.h"
+#include "host/graph_table.h"
 #include "host/program.h"
 #include "python/call_state.h"
 #include "python/template.h"
@@ -32,12 +32,8 @@ class Specialization : public scm::Entry {
   std::vector<uint32_t> open;
   std::vector<uint64_t> words;
   std::shared_ptr<const std::vector<uint64_t>> state_words;
-  guards::Ref info;  // the Python record that describes it
-  // Graph mode, driven by the module that owns the specialization; only where no size varies.
-  std::shared_ptr<host::GraphReplay> graph;
-  bool graph_tried = false;
-  uint32_t graph_captures = 0;
-  uint32_t graph_mismatches = 0;        // calls in a row that the graph could not serve
+  guards::Ref info;                     // the Python record that describes it
+  host::GraphTable graphs;              // filled by the module that owns the specialization
   std::vector<guards::Ref> identities;  // keeps the addresses in the key's words meaningful
 
   bool accepts(scm::Words words) override {
@@ -59,6 +55,14 @@ class Specialization : public scm::Entry {
   // Compiles the kernel variants that this call needs.
   void prepare(const CallFacts& facts);
 
+  // The values of the program's symbols in this call.
+  void read_symbols(scm::Words words, std::vector<int64_t>& values) const {
+    values.clear();
+    for (const uint32_t position : symbolic) {
+      values.push_back(static_cast<int64_t>(words[position]));
+    }
+  }
+
   // The program's inputs in this call, as Python objects: a new list.
   guards::Ref input_objects(const CallFacts& facts) const;
 
@@ -69,13 +73,8 @@ class Specialization : public scm::Entry {
   // References to the call's inputs: while the interpreter lock is released another thread may
   // replace a weight.
   void hold_inputs(const CallFacts& facts, HeldInputs& held) const;
-  bool run_program(CallState& call);  // whether a kernel variant had to be compiled
-  void read_symbols(scm::Words words, std::vector<int64_t>& values) const {
-    values.clear();
-    for (const uint32_t position : symbolic) {
-      values.push_back(static_cast<int64_t>(words[position]));
-    }
-  }
+  bool run_program(CallState& call);   // whether a kernel variant had to be compiled
+  bool replay_graph(CallState& call);  // whether a graph served the call
 
   std::vector<int64_t> guarded_;  // only lives within accepts(), which the interpreter lock covers
 };

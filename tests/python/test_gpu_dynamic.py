@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from dynamic_helpers import specializations
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import trident
 from trident.optimize import optimizer_of
@@ -99,3 +100,22 @@ def test_strides_behind_no_element_do_not_keep_a_call_from_its_graph() -> None:
         assert torch.equal(optimized(x), function(x))
     assert specializations(optimized) == 1
     assert optimizer_of(optimized).records[0].graph.startswith("captured")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION],
+    ids=lambda backend: backend.name,
+)
+@torch.no_grad()
+def test_attention_serves_all_lengths(backend: SDPBackend) -> None:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    fast = trident.optimize(attention)
+    with sdpa_kernel([backend]):
+        for length in (48, 80, 100, 64, 513, 2):
+            q, k, v = torch.randn(3, 1, 4, length, 64, device="cuda", dtype=torch.bfloat16)
+            torch.testing.assert_close(fast(q, k, v), attention(q, k, v), rtol=2e-2, atol=2e-2)
+    assert specializations(fast) <= 2
+    assert fast.stats()["misses"] <= 3

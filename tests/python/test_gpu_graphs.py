@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import trident
 from trident import _C
-from trident.graphs import HITS_BEFORE_CAPTURE
+from trident.graphs import HITS_BEFORE_CAPTURE, capture_graph
 from trident.optimize import optimizer_of
 
 pytestmark = pytest.mark.gpu
@@ -156,6 +156,41 @@ def test_another_stream_and_the_users_own_capture_do_not_replay() -> None:
     expected = reference(x, y)
     assert torch.equal(captured, expected)
     assert torch.equal(model.total, reference.total)
+
+
+@torch.no_grad()
+def test_sizes_that_vary_have_a_graph_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: dict[int, _C.GraphReplay] = {}
+
+    def capture(*arguments: Any) -> Any:
+        replay = capture_graph(*arguments)
+        replays[arguments[2][0].shape[0]] = replay
+        return replay
+
+    monkeypatch.setattr("trident.miss.capture_graph", capture)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        out = torch.empty_like(x)
+        scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, x, out, x.numel(), BLOCK=256)
+        return out.flip(0) * x.shape[0], x.shape[0] + 1
+
+    fast = trident.optimize(function, graphs=True)
+    rows = (5, 9, 12)
+    for step in range(WARM):
+        for n in (*rows, 20 + step):  # the others are met once each
+            x = torch.randn(n, 64, device="cuda")
+            got, expected = fast(x), function(x)
+            assert torch.equal(got[0], expected[0])
+            assert got[1] == expected[1]
+    record = optimizer_of(fast).records[-1]
+    assert record.symbols
+    assert record.graph.startswith("captured for ["), record.graph
+    assert set(rows[1:]) <= set(replays) <= set(rows)
+    before = {n: replay.replays for n, replay in replays.items()}
+    for n in rows[1:] * 3:
+        x = torch.randn(n, 64, device="cuda")
+        assert torch.equal(fast(x)[0], function(x)[0])
+    assert all(replays[n].replays == before[n] + 3 for n in rows[1:])
 
 
 @torch.no_grad()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import types
+from typing import Any, cast
 
 import pytest
 import torch
 from pipeline_cases import CASES, Case
 from pipeline_helpers import capture_function
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-from trident.capture.result import Capture
+from trident.capture.result import Capture, Input
 from trident.errors import UnsupportedError
 from trident.ir.importer import import_capture
 from trident.ir.program import Operation, Program, Value, read_program
@@ -202,3 +205,21 @@ def test_imports_are_independent() -> None:
     assert isinstance(first, ir.Module)
     assert first.context is not second.context
     assert str(first) == str(second)
+
+
+def test_number_that_an_operator_says_beforehand() -> None:
+    # As attention on CUDA says its sequence lengths, whether or not these vary.
+    def attention(q: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.ops.aten._scaled_dot_product_flash_attention(q, q, q)[0],)
+
+    q = torch.empty(1, 4, 48, 64, device="meta", dtype=torch.bfloat16)
+    graph = make_fx(attention, tracing_mode="symbolic")(q).graph
+    symbols = types.SimpleNamespace(expression=lambda value: value.node.expr)
+    capture = Capture(
+        "attention", graph, [Input("q", 0, 0)], {}, [], q.device, symbols=cast(Any, symbols)
+    )
+    program = read_program(import_capture(capture).module, capture.name, capture.device)
+    results = only(program, "aten::_scaled_dot_product_flash_attention").results
+    assert [result is not None for result in results] == [
+        *(True, True, False, False, False, False, True, True, True),
+    ]

@@ -219,6 +219,15 @@ def test_conditions_of_symbolic_sizes_are_named() -> None:
     assert line_of("# asks for the size") in guard
 
 
+def test_why_a_size_stays_fixed_is_named() -> None:
+    fast = trident.optimize(lambda x: x + len(str(x.shape[0])))
+    fast(torch.ones(3))
+    assert "stay fixed" not in trident.explain(fast)
+    fast(torch.ones(40))
+    reason = "the call turns a number that varies into text"
+    assert f"numbers that vary stay fixed: {reason}" in trident.explain(fast)
+
+
 def test_condition_with_any_operation_is_named() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         bits = x.shape[0] | 1

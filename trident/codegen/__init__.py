@@ -110,11 +110,7 @@ def generate(
         launch_order=launches.order,
         arena_bytes=program.arena_bytes,
         written_inputs=graph_mode.written_inputs(program),
-        graph_obstacle=(
-            "its sizes or addresses vary between calls"
-            if symbols.descriptions
-            else graph_mode.graph_obstacle(program)
-        ),
+        graph_obstacle=graph_mode.graph_obstacle(program),
         mlir=str(imported.module),
         symbols=list(symbols.descriptions),
         guards=[expressions.condition(each) for each in symbols.guards],

@@ -100,7 +100,10 @@ class _TensorTypes(ContextCache):
         """The type of a fake tensor, number or None."""
         if isinstance(val, torch.Tensor):
             return self.tensor_type(val)
-        if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(val, torch.SymInt):
+            self.size(val)  # an operator says it beforehand, as attention its sequence lengths
+            return ir.Type.parse("!torch.int", context=self._c)
+        if isinstance(val, (torch.SymFloat, torch.SymBool)):
             raise UnsupportedError("a value that is only known at run time is not supported")
         return super().value_info_to_type(val, mutable=True)
 

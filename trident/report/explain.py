@@ -47,6 +47,8 @@ def explain(optimized: Any) -> str:
         if record.symbols:
             lines.append(f"    varying: {', '.join(record.symbols)}")
             lines.extend(f"    where {guard}" for guard in _with_places(record))
+        if record.fixed is not None:
+            lines.append(f"    numbers that vary stay fixed: {record.fixed}")
         lines.append(
             f"    {record.operators} operator calls, {len(record.kernels)} launches, "
             f"{_code_bytes(record.source)} bytes of code, arena {record.arena_bytes} bytes"
