@@ -85,6 +85,13 @@ def device_work(call: Callable[[], object]) -> tuple[float, int]:
     return sum(e.time_range.elapsed_us() for e in events), len(events)
 
 
+def forget_other_models() -> None:
+    """Frees what a process that times several models holds of those before."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
 def peak_bytes(call: Callable[[], object]) -> int:
     """The most memory that PyTorch held during one call, what it held before included."""
     torch.cuda.synchronize()

@@ -46,7 +46,7 @@ TIMES = ("host_ms", "device_ms", "wall_ms")
 
 @torch.no_grad()
 def worker_time(name: str, mode: str) -> None:
-    torch._dynamo.reset()  # of another model
+    common.forget_other_models()
     step = Step(build(name))
     prompt = torch.randint(0, 1000, (1, CONTEXT), device="cuda")
     step(prompt, torch.arange(CONTEXT, device="cuda")[None])

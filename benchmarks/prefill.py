@@ -44,7 +44,7 @@ class Prefill(torch.nn.Module):
 
 @torch.no_grad()
 def worker(name: str, mode: str) -> None:
-    torch._dynamo.reset()  # of another model
+    common.forget_other_models()
     prefill = Prefill(build(name))
     fast: Any = prefill
     if mode == "default":

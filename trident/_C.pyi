@@ -231,7 +231,7 @@ def add_root(scm: Scm, root: object, /) -> None: ...
 def use_graphs(
     scm: Scm,
     capture: Callable[
-        [Program, SpecializationRecord, list[torch.Tensor], list[int]],
+        [Program, SpecializationRecord, list[torch.Tensor], list[int], set[int]],
         GraphReplay | NotImplementedType | None,
     ],
     after_hits: int,

@@ -26,6 +26,10 @@ HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 
 # Larger inputs are not copied before each replay; the graph serves them where they lie.
 MAX_STAGED_BYTES = 64 * 1024
+# Unless they keep moving: copying so many bytes takes the device less time than the host takes for
+# one kernel that it launches by itself.
+MAX_MOVED_BYTES_PER_KERNEL = 1024 * 1024
+MAX_MOVED_BYTES = 32 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,13 +114,15 @@ def capture_graph(
     record: SpecializationRecord,
     inputs: list[torch.Tensor],
     symbols: list[int],
+    moved: set[int],
 ) -> _C.GraphReplay | types.NotImplementedType | None:
     """Captures a host program with the inputs of one call, which is not run by that.
 
-    Small arguments that the program only reads are staged: the graph first copies them into tensors
-    of its own, and its outputs to the caller's last; where from and to is set at each replay. All
-    other inputs must lie at the same addresses in later calls; a call where one does not runs in
-    stream mode, as does one where the program's symbols have other values than ``symbols``.
+    Arguments that the program only reads and that are small, or that ``moved`` since the last
+    capture, are staged: the graph first copies them into tensors of its own, and its outputs to the
+    caller's last; where from and to is set at each replay. All other inputs must lie at the same
+    addresses in later calls; a call where one does not runs in stream mode, as does one where the
+    program's symbols have other values than ``symbols``.
 
     Returns:
         The replay, or None where the program cannot be captured; `record.graph` says why.
@@ -135,7 +141,7 @@ def capture_graph(
     with _lock, torch.no_grad(), torch.cuda.device(device):
         if torch.cuda.is_current_stream_capturing():
             return NotImplemented
-        return _capture(program, record, inputs, symbols)
+        return _capture(program, record, inputs, symbols, moved)
 
 
 def _capture(
@@ -143,11 +149,16 @@ def _capture(
     record: SpecializationRecord,
     inputs: list[torch.Tensor],
     symbols: list[int],
+    moved: set[int],
 ) -> _C.GraphReplay | None:
     written = [index in record.written_inputs for index in range(len(inputs))]
+    kernels = program.launches + record.operators
+    limit = min(MAX_MOVED_BYTES, kernels * MAX_MOVED_BYTES_PER_KERNEL)
     own = [
         torch.empty_like(tensor)
-        if index in record.argument_inputs and not written[index] and _can_be_staged(tensor)
+        if index in record.argument_inputs
+        and not written[index]
+        and _can_be_staged(tensor, limit if index in moved else MAX_STAGED_BYTES)
         else None
         for index, tensor in enumerate(inputs)
     ]
@@ -192,9 +203,9 @@ def _capture(
     return replay
 
 
-def _can_be_staged(tensor: torch.Tensor) -> bool:
+def _can_be_staged(tensor: torch.Tensor, limit: int) -> bool:
     size = tensor.numel() * tensor.element_size()
-    return tensor.is_cuda and tensor.is_contiguous() and 0 < size <= MAX_STAGED_BYTES
+    return tensor.is_cuda and tensor.is_contiguous() and 0 < size <= limit
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

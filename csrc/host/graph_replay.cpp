@@ -59,11 +59,15 @@ size_t GraphReplay::find_copy(const c10::TensorImpl& from, const c10::TensorImpl
   return bytes == 0 ? kNoCopy : copies_.find(address_of(from), address_of(to), bytes);
 }
 
-bool GraphReplay::matches(const trident_tensor* inputs) {
+bool GraphReplay::matches(const trident_tensor* inputs, std::set<size_t>& moved) {
+  bool all_there = true;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     void* address = data(inputs[i]);
     if (!inputs_[i].own) {
-      if (address != inputs_[i].address) return false;
+      if (address == inputs_[i].address) [[likely]]
+        continue;
+      moved.insert(i);
+      all_there = false;
       continue;
     }
     // A copy made beforehand would miss what the program writes through another input.
@@ -72,6 +76,7 @@ bool GraphReplay::matches(const trident_tensor* inputs) {
       if (begin < range.end && range.begin < begin + inputs_[i].bytes) return false;
     }
   }
+  if (!all_there) return false;
   const c10::Stream current = current_stream(stream_.device());
   return current == stream_ && !library_.is_capturing(current.native_handle());
 }

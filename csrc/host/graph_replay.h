@@ -1,8 +1,8 @@
 // A host program captured into a CUDA graph: one launch instead of one per kernel.
 //
-// The graph's kernels have fixed addresses. Inputs that the program only reads and that are small are
-// copied into the graph's own tensors by its first nodes (staged); all others must lie where they lay
-// at capture. Its last nodes copy the outputs out into fresh tensors, so that they are the caller's to
+// The graph's kernels have fixed addresses. Inputs that the program only reads and that are small, or
+// that kept moving, are copied into the graph's own tensors by its first nodes (staged); all others must
+// lie where they lay at capture. Its last nodes copy the outputs out into fresh tensors, so that they are the caller's to
 // keep. Where these copies read and write is set before each replay.
 //
 // The graph's own memory, outputs too, holds nothing between replays: all graphs of one stream share
@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "abi/abi.h"
@@ -47,8 +48,9 @@ class GraphReplay {
               std::shared_ptr<void> owner, c10::Stream stream, const std::vector<Pair>& inputs,
               const std::vector<bool>& written, const std::vector<Pair>& outputs);
 
-  // Whether a call with these inputs, on the current stream, can be served by a replay.
-  bool matches(const trident_tensor* inputs);
+  // Whether a call with these inputs, on the current stream, can be served by a replay. Where it cannot,
+  // adds to `moved` the inputs that lie elsewhere and must not.
+  bool matches(const trident_tensor* inputs, std::set<size_t>& moved);
   // Replays the graph and appends fresh outputs; false, with nothing launched, where the driver cannot
   // reach an input or output from the graph. Calls are serialized: they share the graph's tensors.
   bool replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs);

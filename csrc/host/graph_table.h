@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "host/graph_replay.h"
@@ -20,6 +21,7 @@ class GraphTable {
     uint64_t calls = 0;       // hits so far
     bool tried = false;       // there is a replay, or there is none to be had
     uint32_t mismatches = 0;  // calls in a row that the replay could not serve
+    std::set<size_t> moved;   // inputs that did not lie where a replay needed them
     uint64_t last_use = 0;
   };
 

@@ -158,6 +158,7 @@ void Module::capture_graph(Specialization& specialization, const CallState& call
   const std::vector<int64_t> symbols = call.symbols;
   host::GraphTable& graphs = specialization.graphs;
   host::GraphTable::State* state = &graphs.of(symbols);
+  const std::set<size_t> moved = state->moved;
   state->tried = true;
   state->mismatches = 0;
   const Ref inputs = specialization.input_objects(call.facts);
@@ -165,7 +166,7 @@ void Module::capture_graph(Specialization& specialization, const CallState& call
       pybind11::reinterpret_borrow<pybind11::object>(capture_graph_.get())(
           specialization.program,
           pybind11::reinterpret_borrow<pybind11::object>(specialization.info.get()),
-          pybind11::reinterpret_borrow<pybind11::object>(inputs.get()), symbols);
+          pybind11::reinterpret_borrow<pybind11::object>(inputs.get()), symbols, moved);
   state = &graphs.of(symbols);                       // the interpreter may have run other calls
   state->tried = replay.ptr() != Py_NotImplemented;  // else a later call may be captured
   if (!state->tried) return;

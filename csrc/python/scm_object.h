@@ -58,8 +58,8 @@ class Module {
                                       const std::vector<uint32_t>& symbolic_state);
 
   // Graph mode: a specialization with this many hits for the same sizes is handed to `capture`, a
-  // callable that takes the program, its record, its input tensors and the values of its symbols,
-  // and returns a GraphReplay or None.
+  // callable that takes the program, its record, its input tensors, the values of its symbols and
+  // the set of inputs that keep moving, and returns a GraphReplay or None.
   void use_graphs(PyObject* capture, uint64_t after_hits) {
     capture_graph_ = guards::Ref::borrow(capture);
     graph_after_hits_ = after_hits;

@@ -71,7 +71,8 @@ bool Specialization::replay_graph(CallState& call) {
   host::GraphTable::State* const state = graphs.find(call.symbols);
   if (!state || !state->replay) return false;
   const std::shared_ptr<host::GraphReplay> replay = state->replay;
-  if (replay->matches(call.inputs.data()) && replay->replay(call.inputs.data(), call.outputs)) {
+  if (replay->matches(call.inputs.data(), state->moved) &&
+      replay->replay(call.inputs.data(), call.outputs)) {
     state->mismatches = 0;
     return true;
   }

@@ -107,6 +107,29 @@ def test_large_or_written_inputs_that_move_run_in_stream_mode_or_are_captured_an
 
 
 @torch.no_grad()
+def test_a_large_input_that_keeps_moving_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: list[_C.GraphReplay] = []
+
+    def capture(*arguments: Any) -> Any:
+        replays.append(capture_graph(*arguments))
+        return replays[-1]
+
+    monkeypatch.setattr("trident.miss.capture_graph", capture)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) + x.flip(0)
+
+    fast = trident.optimize(function, graphs=True)
+    kept = [torch.randn(300_000, device="cuda") for _ in range(4 * WARM)]
+    for x in kept:
+        assert torch.equal(fast(x), function(x))
+    first, second = replays
+    assert first.replays <= 1
+    assert second.replays > WARM
+    assert "1 inputs staged" in record_of(fast).graph
+
+
+@torch.no_grad()
 def test_a_program_that_copies_its_output_is_not_mistaken_for_the_graphs_own_copy() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         doubled = x * 2
