@@ -77,7 +77,7 @@ def test_prepare_makes_a_variant_available_in_a_graph_capture() -> None:
     assert torch.equal(out, scale(x, 1, 0.5))
 
 
-def test_fixed_sizes_go_into_graphs_and_varying_ones_do_not() -> None:
+def test_fixed_sizes_and_varying_ones_go_into_graphs() -> None:
     optimized = trident.optimize(scale, graphs=True)
     fixed = torch.randn(4, 100, device="cuda")
     for _ in range(8):
@@ -86,7 +86,7 @@ def test_fixed_sizes_go_into_graphs_and_varying_ones_do_not() -> None:
         for _ in range(8):
             check(optimized, torch.randn(rows, 100, device="cuda"), 5, 0.5)
     records = optimizer_of(optimized).records
-    assert [str(record.graph).startswith("captured") for record in records] == [True, False]
+    assert [str(record.graph).startswith("captured") for record in records] == [True, True]
 
 
 def test_strides_behind_no_element_do_not_keep_a_call_from_its_graph() -> None:
@@ -115,7 +115,9 @@ def test_attention_serves_all_lengths(backend: SDPBackend) -> None:
     fast = trident.optimize(attention)
     with sdpa_kernel([backend]):
         for length in (48, 80, 100, 64, 513, 2):
-            q, k, v = torch.randn(3, 1, 4, length, 64, device="cuda", dtype=torch.bfloat16)
+            q, k, v = (
+                torch.randn(1, 4, length, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3)
+            )
             torch.testing.assert_close(fast(q, k, v), attention(q, k, v), rtol=2e-2, atol=2e-2)
     assert specializations(fast) <= 2
     assert fast.stats()["misses"] <= 3

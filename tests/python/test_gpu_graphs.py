@@ -193,8 +193,9 @@ def test_sizes_that_vary_have_a_graph_each(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("trident.miss.capture_graph", capture)
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = torch.sin(x)
         out = torch.empty_like(x)
-        scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, x, out, x.numel(), BLOCK=256)
+        scale_add_kernel[(triton.cdiv(x.numel(), 256),)](y, y, out, x.numel(), BLOCK=256)
         return out.flip(0) * x.shape[0], x.shape[0] + 1
 
     fast = trident.optimize(function, graphs=True)
