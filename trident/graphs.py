@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trident._C as _C
+from trident.collection import no_garbage_collection
 from trident.errors import NotPreparedError
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trident")
 
-# A capture pauses the device once, so `graphs="auto"` waits for a specialization to prove itself.
+# A capture takes the time of a few hundred calls, so `graphs="auto"` waits for a specialization to
+# prove itself.
 HITS_BEFORE_CAPTURE = 3
 HITS_BEFORE_AUTOMATIC_CAPTURE = 8
 
@@ -47,7 +49,7 @@ class _CapturePlace:
     anchor: torch.cuda.CUDAGraph  # of one operator; never replayed
 
 
-# One capture at a time: each begins by synchronizing the device, which would spoil another.
+# One capture at a time: they share a pool and a side stream.
 _lock = threading.RLock()
 _places: dict[tuple[int, int], _CapturePlace] = {}
 # Graphs whose capture failed. PyTorch's allocators may go on asking them which stream they capture.
@@ -67,14 +69,21 @@ def _new_place() -> _CapturePlace:
 
 @contextlib.contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, place: _CapturePlace) -> Iterator[None]:
-    """`torch.cuda.graph` on the side stream, which is left even where that fails."""
+    """Captures on the side stream, which is left even where that fails.
+
+    Not `torch.cuda.graph`, which first stops the device and empties PyTorch's cache of memory: the
+    caller's program goes on with what it has there.
+    """
     current = torch.cuda.current_stream()
     place.side.wait_stream(current)
+    torch.cuda.set_stream(place.side)
     try:
-        with torch.cuda.graph(
-            graph, pool=place.pool, stream=place.side, capture_error_mode="thread_local"
-        ):
-            yield
+        with no_garbage_collection():  # nothing of the caller's is to be destroyed in a capture
+            graph.capture_begin(pool=place.pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                graph.capture_end()
     finally:
         torch.cuda.set_stream(current)
     current.wait_stream(place.side)

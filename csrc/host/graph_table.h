@@ -38,7 +38,7 @@ class GraphTable {
 
   static constexpr size_t kMaxStates = 16;
   static constexpr uint32_t kMismatchesBeforeRecapture = 3;
-  // A capture stops the device; where calls never settle, this ends.
+  // A capture takes the time of hundreds of calls; where these never settle, it ends.
   static constexpr uint32_t kMaxCaptures = 16;
   static constexpr uint32_t kMaxCapturesOfSizes = 64;
 
