@@ -317,8 +317,23 @@ def set_library_predicate(predicate: Callable[[dict[str, Any]], bool], /) -> Non
 
 # --- bind_builtins.cpp
 
+class Diversion:
+    """Builtins that do something else until `end`."""
+
+    def divert(
+        self,
+        builtin: Callable[..., Any],
+        types: tuple[type, ...],
+        answer: Callable[..., Any],
+        /,
+    ) -> Callable[..., Any]:
+        """Calls `answer` instead where the first or second argument is of exactly one of these
+        types; of `int` and `float` where there is one argument. Returns what the builtin was."""
+
+    def end(self) -> None: ...
+
 def builtin_but_for(
     function: Callable[..., Any], types: tuple[type, ...], answer: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A builtin function, but that `answer` is called where the first argument is of exactly one of
-    these types."""
+    """A builtin function, but that `answer` is called where the first or second argument is of
+    exactly one of these types."""

@@ -21,6 +21,7 @@ from trident.capture.trace import capture_call
 from trident.codegen import GeneratedProgram, generate
 from trident.collection import no_garbage_collection
 from trident.errors import ChangedError, TridentError
+from trident.ir.real_arithmetic import Definition
 from trident.ir.registry import TypedTable
 from trident.kernel_choice import ChosenKernels
 from trident.kernels import Variant
@@ -46,6 +47,7 @@ class SpecializationRecord:
         source: path of the loaded library; its C++ text lies beside it.
         symbols: what varies between the calls that the specialization serves; empty for none.
         guards: what must hold of the symbols.
+        definitions: of the numbers that guards name besides symbols.
         guard_places: the user's line that asked for it, by guard, where it is known.
         fixed: why numbers that vary between calls of its kind stay fixed; None where they do not.
         operators: operator calls per run.
@@ -70,6 +72,7 @@ class SpecializationRecord:
     arena_bytes: int = 0
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
+    definitions: list[Definition] = dataclasses.field(default_factory=list)
     guard_places: dict[str, str] = dataclasses.field(default_factory=dict)
     fixed: str | None = None
     argument_inputs: frozenset[int] = frozenset()
@@ -144,6 +147,7 @@ def compile_call(
         if program.num_symbols and not program.guard(values):
             raise TridentError("a specialization does not serve the call it was made from")
     record.symbols, record.guards = generated.symbols, generated.guards
+    record.definitions = generated.definitions
     record.guard_places = {} if capture.symbols is None else capture.symbols.places()
     record.kernels = [_describe(variant) for variant in chosen.variants]
     record.source = str(library)

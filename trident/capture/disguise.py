@@ -32,15 +32,16 @@ _STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
 
 def _is_instance(number: Any, classes: Any) -> bool:
     """The answer for a number that is a symbol."""
-    return _isinstance(number if _called_by_machinery() else _DISGUISED[type(number)], classes)
+    return _isinstance(number if called_by_machinery() else _DISGUISED[type(number)], classes)
 
 
 def _length(tensor: torch.Tensor) -> Any:
     """The length of a tensor, which the builtin would make an int."""
-    return _len(tensor) if _called_by_machinery() or not tensor.dim() else tensor.shape[0]
+    return _len(tensor) if called_by_machinery() or not tensor.dim() else tensor.shape[0]
 
 
-def _called_by_machinery() -> bool:
+def called_by_machinery() -> bool:
+    """Whether PyTorch or Triton called the function that asks; builtins in between do not count."""
     return _knows_symbolic_ints(sys._getframe(2).f_globals)
 
 
@@ -65,7 +66,7 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
     problems: list[Exception] = []
 
     def refuse(self: torch.SymInt | torch.SymFloat) -> str:
-        if not _called_by_machinery():
+        if not called_by_machinery():
             problems.append(UnsupportedError("the call turns a number that varies into text"))
             raise problems[-1]
         return represent(self) if isinstance(self, torch.SymInt) else represent_float(self)

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from trident import _C
 from trident.capture.places import current_line
+from trident.capture.reals import Reals
 from trident.capture.soft_words import (
     OF_TENSORS,
     SoftKind,
@@ -33,7 +34,13 @@ _Place = tuple[SoftKind, int, Any]
 
 
 class _Environment(ShapeEnv):
-    """A ShapeEnv whose guards know the user's line that asked for them."""
+    """A ShapeEnv whose guards know the user's line that asked for them.
+
+    Attributes:
+        reals: the floats of the trace.
+    """
+
+    reals: Reals
 
     def _get_sloc(self, framework_loc: str | None = None) -> SLoc:
         return SLoc(framework_loc, current_line())

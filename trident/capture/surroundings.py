@@ -12,6 +12,7 @@ import torch
 from torch.overrides import _pop_mode_temporarily
 
 from trident.capture.disguise import symbolic_numbers_pass_for_numbers
+from trident.capture.symbolic_builtins import symbolic_arithmetic
 from trident.capture.symbolic_operators import decomposed_with_symbols
 
 _fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -37,8 +38,13 @@ def unseen_trace() -> Iterator[None]:
 @contextlib.contextmanager
 def symbolic_trace() -> Iterator[list[Exception]]:
     """What a trace over symbols needs."""
-    with symbolic_numbers_pass_for_numbers() as refused, decomposed_with_symbols():
+    with (
+        symbolic_numbers_pass_for_numbers() as refused,
+        symbolic_arithmetic() as raised,
+        decomposed_with_symbols(),
+    ):
         yield refused
+        refused += raised
 
 
 @contextlib.contextmanager

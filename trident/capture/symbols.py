@@ -36,8 +36,11 @@ class Symbols:
         self._environment = self.stand_ins.environment
         self._names = self.stand_ins.names
         self._divisors: set[sympy.Expr] = set()  # of expressions; have to be positive
-        self.reals = Reals(self.stand_ins.reals, self._exact)
         self._limited: dict[sympy.Basic, float] = {}  # how large expressions may get
+        self.reals = Reals(
+            self._environment, self.stand_ins.reals, self._names, self._operand, self._need
+        )
+        self._environment.reals = self.reals
 
     def expression(self, value: Any) -> Size:
         """An int or SymInt of the trace over the program's symbols.
@@ -60,11 +63,11 @@ class Symbols:
             self._limit(expression)
         return expression
 
-    def _exact(self, value: Any) -> Size:
-        """A number that becomes a float: it has to be one exactly."""
+    def _operand(self, value: Any, exact: bool) -> Size:
+        """A number that something is computed of; as an exact one it may become a float."""
         expression = self.expression(value)
         if not isinstance(expression, int):
-            self._limit(expression, magnitudes.EXACT)
+            self._limit(expression, magnitudes.EXACT if exact else magnitudes.LIMIT)
         return expression
 
     def _limit(self, expression: sympy.Basic, limit: float = magnitudes.LIMIT) -> None:
@@ -114,7 +117,11 @@ class Symbols:
             NeedsValueError: for these.
             UnsupportedError: for a stride that only a kernel knows.
         """
-        numbers = {expressions.symbol_index(symbol) for symbol in used}
+        self._need(number for symbol in used for number in self.reals.roots_of_name(symbol))
+
+    def _need(self, numbers: Iterable[int]) -> None:
+        """The same of words by number."""
+        numbers = set(numbers)
         positions = {self.positions[number] for number in numbers if number < len(self.positions)}
         if len(positions) < len(numbers):
             positions |= self._symbolic.free
@@ -131,7 +138,8 @@ class Symbols:
             UnsupportedError: where there are none.
         """
         last = len(self.positions) - 1
-        self.need(symbol for symbol in used if expressions.symbol_index(symbol) > last)
+        numbers = {number for symbol in used for number in self.reals.roots_of_name(symbol)}
+        self._need(number for number in numbers if number > last)
 
     def _rename(self, expression: sympy.Basic) -> Any:
         unknown = expression.free_symbols - self._names.keys()
@@ -140,9 +148,7 @@ class Symbols:
             if made is not None:
                 self._names[symbol] = number_symbol(len(self.positions) + made)
                 unknown.remove(symbol)
-        floats = unknown & self.stand_ins.reals.keys()
-        if floats:
-            raise NeedsValueError(self.positions[self.stand_ins.reals[each]] for each in floats)
+        self._need(number for each in unknown for number in self.reals.roots(each))
         if unknown:
             raise UnsupportedError(f"the size {expression} is not known before the call")
         return expression.xreplace(self._names)
@@ -152,20 +158,18 @@ class Symbols:
         return [str(word) for word in self._symbolic.words]
 
     def check_floats(self) -> None:
-        """Refuses floats whose values the trace used.
+        """Refuses floats whose values PyTorch used past their arithmetic.
 
         Raises:
-            NeedsValueError: for the floats concerned, or for all where that is not known.
+            NeedsValueError: for what they were computed of.
         """
-        used = {
-            self.stand_ins.reals[symbol]
+        self._need(
+            number
             for guard in self._environment.guards
-            for symbol in guard.expr.free_symbols & self.stand_ins.reals.keys()
-        }
-        if not used and self.reals.simplified():
-            used = {*self.stand_ins.reals.values()}
-        if used:
-            raise NeedsValueError(self.positions[number] for number in used)
+            for symbol in guard.expr.free_symbols
+            if self.reals.covers(symbol)
+            for number in self.reals.roots(symbol)
+        )
 
     def limits(self) -> dict[sympy.Basic, float]:
         """Expressions and how large they may get; call it after `guards`."""
@@ -173,7 +177,7 @@ class Symbols:
 
     def places(self) -> dict[str, str]:
         """The user's lines that assumed conditions, as ``file.py:line`` by the condition's text."""
-        found: dict[str, str] = {}
+        found = {text: place for text, place in self.reals.answers.items() if place is not None}
         for guard in self._environment.guards:
             if guard.sloc.maybe_user_loc is not None:
                 text = expressions.condition(self._rename(guard.expr))

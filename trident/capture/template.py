@@ -139,7 +139,10 @@ class TemplateBuilder:
         return self._describe_container(value, path)
 
     def _describe_number(self, value: Any, path: str) -> Node:
-        """A SymInt: a number after all, or an expression over the symbols."""
+        """A number after all, or one that is computed from the symbols; of a comparison the answer,
+        which is guarded."""
+        if isinstance(value, torch.SymBool):
+            return (Kind.CONSTANT, bool(value), (), ())
         if self._symbols is not None and isinstance(value, torch.SymInt):
             number = self._symbols.number(value)
             if isinstance(number, int):

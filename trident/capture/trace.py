@@ -28,7 +28,6 @@ from trident.capture.observer import Observer
 from trident.capture.outside import OUTSIDE, OutsideTensorError
 from trident.capture.places import Places, current_line, tensor_names
 from trident.capture.process_state import ProcessState
-from trident.capture.reals import FloatNeededError
 from trident.capture.result import Capture
 from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
@@ -197,8 +196,8 @@ class TracedCall:
             raise OutsideTensorError(roots, self._outside, self._outside_line)
         if refused:
             raise refused[0]
-        if isinstance(error, FloatNeededError) and self._symbols is not None:
-            self._symbols.check_floats()
+        if self._symbols is not None and self._symbols.reals.problems:
+            raise self._symbols.reals.problems[0]
         if error is not None:
             raise error
         if registered != registrations.changes():
@@ -363,11 +362,13 @@ class TracedCall:
             node: torch.fx.Node = create_node(*args, **kwargs)
             if node.op == "call_function":
                 node.meta["where"] = self._places.current()
-                if self._symbols is not None:
-                    self._symbols.reals.note(node)
             return node
 
         vars(graph)["create_node"] = create
+        if self._symbols is not None:
+            vars(proxy_mode)["__sym_dispatch__"] = self._symbols.reals.intercept(
+                proxy_mode.__sym_dispatch__
+            )
 
     def _launch(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any

@@ -18,10 +18,11 @@ from trident.codegen.scope import Scope
 from trident.codegen.symbols import SymbolTable, used_symbols
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
-from trident.ir import expressions, graph_mode, passes
+from trident.ir import graph_mode, passes
 from trident.ir.importer import import_capture
 from trident.ir.launch import LaunchVariant
 from trident.ir.program import read_program
+from trident.ir.real_arithmetic import Definition
 from trident.ir.registry import TypedOperators, TypedTable
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class GeneratedProgram:
         mlir: the module after dead code elimination, for debugging.
         symbols: what each symbol is, in words.
         guards: the conditions on the symbols, as in the source.
+        definitions: of the numbers that conditions name besides symbols.
     """
 
     name: str
@@ -63,6 +65,7 @@ class GeneratedProgram:
     mlir: str
     symbols: list[str] = dataclasses.field(default_factory=list)
     guards: list[str] = dataclasses.field(default_factory=list)
+    definitions: list[Definition] = dataclasses.field(default_factory=list)
 
 
 def generate(
@@ -85,7 +88,8 @@ def generate(
     with _timed(capture.name, "passes"):
         host = passes.run_all(program, TypedOperators(typed_ops))
     with _timed(capture.name, "C++"):
-        scope = Scope(host, [each.name for each in program.inputs])
+        definitions = [] if capture.symbols is None else capture.symbols.reals.definitions
+        scope = Scope(host, [each.name for each in program.inputs], definitions)
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
         launches = Launches(scope, variants)
@@ -113,7 +117,8 @@ def generate(
         graph_obstacle=graph_mode.graph_obstacle(program),
         mlir=str(imported.module),
         symbols=list(symbols.descriptions),
-        guards=[expressions.condition(each) for each in symbols.guards],
+        guards=symbols.conditions(),
+        definitions=list(symbols.definitions),
     )
 
 
@@ -123,14 +128,21 @@ def _symbol_table(capture: Capture, variants: Sequence[LaunchVariant]) -> Symbol
     if capture.symbols is None:
         return SymbolTable()
     guards = capture.symbols.guards()
+    reals = capture.symbols.reals
     if capture.symbols.sizes_are_fixed:
         named = [*guards, *(each for each in capture.numbers if isinstance(each, sympy.Basic))]
         capture.symbols.need({symbol for each in named for symbol in each.free_symbols})
+        capture.symbols.need(used_symbols(" ".join(each.text for each in reals.definitions)))
         conditions = " ".join(fact.condition for launch in variants for fact in launch.facts)
         if capture.symbols.addresses().isdisjoint(used_symbols(conditions)):
             return SymbolTable()
     return SymbolTable(
-        capture.symbols.describe(), guards, capture.symbols.limits(), capture.numbers
+        capture.symbols.describe(),
+        guards,
+        capture.symbols.limits(),
+        capture.numbers,
+        reals.definitions,
+        list(reals.answers),
     )
 
 

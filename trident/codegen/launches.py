@@ -90,7 +90,7 @@ class Launches:
             "// Which variant of each kernel a call needs: one bit for each thing that Triton\n"
             "// compiles it for and that varies.\n"
             "static void choose(const int64_t* symbols, uint64_t* choices) {\n"
-            f"{symbols_in(body, 'symbols')}{body}}}\n"
+            f"{symbols_in(body, 'symbols', self._scope.definitions)}{body}}}\n"
         )
 
     def _add_choice(self, name: str, variant: LaunchVariant) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from trident.codegen import names
 from trident.codegen.boxed_calls import BoxedCalls
@@ -13,6 +13,7 @@ from trident.codegen.symbols import symbols_in
 from trident.codegen.typed_calls import TypedCalls, integer_array
 from trident.ir import dtypes, expressions
 from trident.ir.program import Layout, Operation, Value
+from trident.ir.real_arithmetic import Definition
 from trident.ir.steps import (
     Allocate,
     Call,
@@ -68,7 +69,7 @@ class RunFunction:
         functions = [
             f"// {names.comment(section.title)}\n"
             f"static trident_status {section.function}(trident_frame* frame) {{\n"
-            + _preamble(section.lines)
+            + _preamble(section.lines, self._scope.definitions)
             + "".join(f"{names.wrap(line, 2)}\n" for line in section.lines)
             + "  return 0;\n}\n"
             for section in self._sections
@@ -198,7 +199,7 @@ def layout_literal(scope: Scope, layout: Layout) -> str:
     )
 
 
-def _preamble(lines: list[str]) -> str:
+def _preamble(lines: list[str], definitions: Sequence[Definition]) -> str:
     """Short names for what the section uses of the frame."""
     text = "\n".join(lines)
     made = ""
@@ -210,7 +211,7 @@ def _preamble(lines: list[str]) -> str:
         made += "  const trident_tensor* num = frame->number_tensors;\n"
     if "out[" in text:
         made += "  trident_tensor* out = frame->outputs;\n"
-    made += symbols_in(text, "frame->symbols")
+    made += symbols_in(text, "frame->symbols", definitions)
     return made if made or "frame" in text else "  (void)frame;\n"
 
 

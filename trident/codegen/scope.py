@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from trident.codegen.constants import Constants
 from trident.codegen.names import Names
-from trident.ir import expressions
+from trident.ir import expressions, real_arithmetic
+from trident.ir.real_arithmetic import Definition
 from trident.ir.steps import HostProgram, InputRef, OutputRef, Slot
 
 # What every unit, or the body of a function, calls something else. PyTorch has an operator `t`.
@@ -15,13 +16,20 @@ _RESERVED = (
     *("in", "layout", "num", "numbers", "out", "results", "run", "sizes", "strides", "symbols"),
     "t",
     *expressions.HELPERS,
+    *real_arithmetic.HELPERS,
 )
 
 
 class Scope:
-    """Inputs, slots and constants of a unit."""
+    """Inputs, slots and constants of a unit, and the numbers that it computes."""
 
-    def __init__(self, host: HostProgram, input_names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        host: HostProgram,
+        input_names: Sequence[str],
+        definitions: Sequence[Definition] = (),
+    ) -> None:
+        self.definitions = definitions
         self.constants = Constants()
         self.functions = Names(_RESERVED)
         inputs = Names()

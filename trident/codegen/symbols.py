@@ -11,9 +11,10 @@ import sympy
 from trident.codegen import names
 from trident.ir import expressions, magnitudes
 from trident.ir.expressions import Real, Size
+from trident.ir.real_arithmetic import Definition
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-_SYMBOL = re.compile(r"(?<![\w:.>])[nsf]\d+\b(?!\s*\()")
+_SYMBOL = re.compile(r"(?<![\w:.>])[nsfdr]\d+\b(?!\s*\()")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +26,16 @@ class SymbolTable:
         guards: conditions, all of which hold whenever `run` is called; checked in this order.
         limits: how large expressions, and all their parts, may get.
         numbers: what the call's result and effects hold.
+        definitions: of the numbers that the program computes, in order.
+        answers: conditions on floats, in words of C++.
     """
 
     descriptions: Sequence[str] = ()
     guards: Sequence[sympy.Basic] = ()
     limits: Mapping[sympy.Basic, float] = dataclasses.field(default_factory=dict)
     numbers: Sequence[Size | Real] = ()
+    definitions: Sequence[Definition] = ()
+    answers: Sequence[str] = ()
 
     def guard(self) -> str:
         """The function that tells whether the program serves these symbols."""
@@ -39,16 +44,24 @@ class SymbolTable:
         described = "".join(
             f"// symbols[{i}]: {names.comment(text)}\n" for i, text in enumerate(self.descriptions)
         )
-        lines = [
+        limits = [
             f"{magnitudes.magnitude(each)} < {limit:.1f}" for each, limit in self.limits.items()
         ]
-        lines += [expressions.condition(each) for each in self.guards]
-        body = "".join(f"  if (!({each})) return 0;\n" for each in lines)
+        # Those of symbols alone come first: what is computed of them relies on them.
+        limits.sort(key=lambda each: any(name[0] in "dr" for name in _names_in(each)))
+        conditions = [*limits, *map(expressions.condition, self.guards), *self.answers]
+        checked = Checked(self.definitions)
+        body = "".join(checked.statements(each) for each in conditions) + checked.others()
         defined = symbols_in(body, "symbols") or "  (void)symbols;\n"
         return (
             f"{described}static int32_t guard(const int64_t* symbols) {{\n{defined}{body}"
             "  return 1;\n}\n"
         )
+
+    def conditions(self) -> list[str]:
+        """What the guard checks of values, as text; without limits."""
+        found = [each for definition in self.definitions for each in definition.conditions]
+        return [*found, *map(expressions.condition, self.guards), *self.answers]
 
     def compute(self) -> str:
         """The function that computes the numbers, or nothing."""
@@ -58,8 +71,42 @@ class SymbolTable:
         return (
             "// The numbers in the call's result and in what it assigns.\n"
             "static void compute(const int64_t* symbols, int64_t* numbers) {\n"
-            f"{symbols_in(body, 'symbols')}{body}}}\n"
+            f"{symbols_in(body, 'symbols', self.definitions)}{body}}}\n"
         )
+
+
+class Checked:
+    """Statements of a guard: each condition behind the numbers that it names."""
+
+    def __init__(self, definitions: Sequence[Definition]) -> None:
+        self._missing = {each.name: each for each in definitions}
+
+    def statements(self, condition: str) -> str:
+        """Checks a condition."""
+        return f"{self._defined(condition)}  if (!({condition})) return 0;\n"
+
+    def others(self) -> str:
+        """Checks what has to hold of numbers that no condition names."""
+        names = [name for name, each in self._missing.items() if each.conditions]
+        return "".join(map(self._defined, names))
+
+    def _defined(self, text: str) -> str:
+        written = ""
+        for name in _names_in(text):
+            definition = self._missing.pop(name, None)
+            if definition is None:
+                continue
+            written += self._defined(definition.text)
+            written += "".join(map(self.statements, definition.before))
+            written += declaration(definition)
+            written += "".join(map(self.statements, definition.after))
+        return written
+
+
+def declaration(definition: Definition) -> str:
+    """The statement that computes a number."""
+    type_ = "double" if definition.is_real else "int64_t"
+    return f"  const {type_} {definition.name} = {definition.text};\n"
 
 
 def _bits(number: Size | Real) -> str:
@@ -68,19 +115,25 @@ def _bits(number: Size | Real) -> str:
     return expressions.text(number)
 
 
-def symbols_in(text: str, array: str) -> str:
-    """Definitions of the symbols that statements use."""
-    return "".join(
+def symbols_in(text: str, array: str, definitions: Sequence[Definition] = ()) -> str:
+    """Definitions of the symbols that statements use, and of the numbers computed of them."""
+    used = ""
+    for each in reversed(definitions):
+        if each.name in _names_in(text + used):
+            used = declaration(each) + used
+    symbols = "".join(
         f"  const double {name} = float_symbol({array}[{name[1:]}]);\n"
         if name.startswith("f")
         else f"  const int64_t {name} = {array}[{name[1:]}];\n"
-        for name in _names_in(text)
+        for name in _names_in(text + used)
+        if name[0] not in "dr"
     )
+    return symbols + used
 
 
 def used_symbols(text: str) -> list[sympy.Symbol]:
     """The integers among the symbols that code uses."""
-    return [expressions.parse(name) for name in _names_in(text) if not name.startswith("f")]
+    return [expressions.parse(name) for name in _names_in(text) if name[0] in "sn"]
 
 
 def _names_in(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from trident.codegen.run_function import RunFunction, layout_literal
 from trident.codegen.scope import Scope
 from trident.codegen.symbols import SymbolTable
 from trident.codegen.typed_calls import TypedCalls
-from trident.ir import expressions
+from trident.ir import expressions, real_arithmetic
 from trident.ir.program import Program
 from trident.ir.steps import Call, HostProgram
 
@@ -61,11 +61,7 @@ def write_unit(
     if launches.records and any("address(" in line for line in run_text.splitlines()):
         parts.append(ADDRESS_HELPER)
     symbol_text = symbols.guard() + launches.choices() + symbols.compute()
-    parts += [
-        helper
-        for name, helper in expressions.HELPERS.items()
-        if re.search(rf"\b{name}\(", run_text + symbol_text)
-    ]
+    parts += _helpers(run_text + symbol_text)
     if any("float_scalar(" in line for line in (*scope.constants.definitions, run_text)):
         parts.append(_FLOAT_SCALAR)
     parts += [
@@ -92,6 +88,15 @@ def write_unit(
         _entry(program, host, scope, launches, typed, boxed, symbols),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _helpers(text: str) -> list[str]:
+    """The helpers that code uses, and those that these use, which come before them."""
+    used: list[str] = []
+    for name, helper in reversed({**expressions.HELPERS, **real_arithmetic.HELPERS}.items()):
+        if re.search(rf"\b{name}\(", "".join([text, *used])):
+            used.insert(0, helper)
+    return used
 
 
 def count_calls(host: HostProgram, typed: bool) -> int:

@@ -24,7 +24,7 @@ Size: TypeAlias = "int | sympy.Expr"
 
 @dataclasses.dataclass(frozen=True)
 class Real:
-    """A float that is known only at run time: C++ over the program's floats, ``f0 * 0.5``."""
+    """A float that is known only at run time, by its name: ``f0`` or ``r1``."""
 
     text: str
 
@@ -138,6 +138,12 @@ def number_symbol(index: int) -> sympy.Symbol:
     return sympy.Symbol(f"n{index}", integer=True)
 
 
+@functools.cache
+def derived_symbol(index: int) -> sympy.Symbol:
+    """An int that a program computes of its symbols by what is no integer arithmetic."""
+    return sympy.Symbol(f"d{index}", integer=True)
+
+
 def is_number_symbol(symbol: sympy.Symbol) -> bool:
     """Whether a symbol of a program may be any integer."""
     return not symbol.is_positive
@@ -165,10 +171,12 @@ def text(size: Size) -> str:
 
 def divisors(expression: sympy.Basic) -> set[sympy.Expr]:
     """What an expression divides by and that may be zero or negative for some symbols."""
-    found = set()
-    for kinds in (_DIVISIONS, _REMAINDERS):
-        found |= {each.args[1] for each in expression.atoms(*kinds)}
-    return {each for each in found if not each.is_positive}
+    return {each for each in all_divisors(expression) if not each.is_positive}
+
+
+def all_divisors(expression: sympy.Basic) -> set[sympy.Expr]:
+    """All that an expression divides by."""
+    return {each.args[1] for each in expression.atoms(*_DIVISIONS, *_REMAINDERS)}
 
 
 def condition(expression: sympy.Basic) -> str:
@@ -269,7 +277,7 @@ def _evaluate(node: ast.expr) -> Any:
         case ast.Constant(value=int(value)):
             return sympy.Integer(value)
         case ast.Name(id=name):
-            make = size_symbol if name.startswith("s") else number_symbol
+            make = {"s": size_symbol, "n": number_symbol, "d": derived_symbol}[name[0]]
             return make(int(name[1:]))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_evaluate(operand)

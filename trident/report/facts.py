@@ -12,7 +12,9 @@ import torch
 
 from trident import _C
 from trident.capture.reads import Read
-from trident.ir import expressions
+from trident.capture.soft_words import float_of
+from trident.ir import expressions, real_arithmetic
+from trident.ir.real_arithmetic import Definition
 from trident.pipeline import SpecializationRecord
 from trident.report.stream import Unreadable
 from trident.report.words import Facts, WordReader, describe_object, readable
@@ -145,10 +147,10 @@ def _failing_conditions(record: SpecializationRecord, values: Sequence[int]) -> 
     shown = ", ".join(
         f"{name} is {value}" for name, value in zip(record.symbols, signed, strict=True)
     )
-    scope: dict[str, Any] = dict(expressions.PYTHON)
+    scope = _Values(record.definitions)
     for index, value in enumerate(signed):
-        scope[expressions.size_symbol(index).name] = value
-        scope[expressions.number_symbol(index).name] = value
+        scope[f"s{index}"] = scope[f"n{index}"] = value
+        scope[f"f{index}"] = float_of(value)
     found = []
     for guard in record.guards:
         text = guard.replace("&&", " and ").replace("||", " or ")
@@ -159,6 +161,18 @@ def _failing_conditions(record: SpecializationRecord, values: Sequence[int]) -> 
             found.append(Difference(f"condition {guard}{where}", "holds", now))
             break  # later conditions may rely on this one
     return found
+
+
+class _Values(dict[str, Any]):
+    """What the names in conditions stand for; what is computed of others, when it is asked for."""
+
+    def __init__(self, definitions: Sequence[Definition]) -> None:
+        super().__init__(expressions.PYTHON | real_arithmetic.PYTHON)
+        self._definitions = {each.name: each.text for each in definitions}
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = eval(self._definitions[name], {"__builtins__": {}}, self)
+        return self[name]
 
 
 def _read_call(
