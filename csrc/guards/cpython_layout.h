@@ -1,6 +1,7 @@
 // What CPython knows about frames and instances but offers no function for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "guards/python.h"
@@ -18,24 +19,35 @@ PyObject* instance_dict(PyObject* object);
 // without. The place lasts as long as the object.
 PyObject** instance_dict_slot(PyObject* object);
 
+// Before an object whose type has managed dictionaries lie, on 3.11, inline values (attributes that
+// are stored without a dictionary) and the dictionary, one of them null; on 3.12 either of the two,
+// values marked by the lowest bit.
+inline constexpr size_t kDictBefore = 3;  // words
+
+inline uintptr_t word_before(const PyObject* object, size_t distance) {
+  return *(reinterpret_cast<const uintptr_t*>(object) - distance);
+}
+
+// Where the inline values are, or 0.
+inline uintptr_t inline_values(const PyObject* object) {
+#if PY_VERSION_HEX >= 0x030c0000
+  const uintptr_t place = word_before(object, kDictBefore);
+  return place & 1 ? place + 1 : 0;
+#else
+  return word_before(object, kDictBefore + 1);
+#endif
+}
+
 // The attributes that user code put on a tensor: a dictionary with entries (borrowed), or nullptr.
 // Costs a few loads for a tensor without any, and allocates nothing then.
 inline PyObject* tensor_attributes(PyObject* tensor) {
   PyObject* dict;
   if (PyType_HasFeature(Py_TYPE(tensor), Py_TPFLAGS_MANAGED_DICT)) {
-    // Attributes may be stored inline, without a dictionary; making one only to find it empty would
-    // cost every new tensor an allocation. Before the object lie, on 3.11, inline values and
-    // dictionary; on 3.12 one of the two, values marked by the lowest bit. The byte two below the
-    // values counts how many were ever set.
-    const auto* words = reinterpret_cast<const uintptr_t*>(tensor);
-    const uintptr_t place = words[-3];
-#if PY_VERSION_HEX >= 0x030c0000
-    const uintptr_t values = place & 1 ? place + 1 : 0;
-#else
-    const uintptr_t values = words[-4];
-#endif
+    // Making a dictionary only to find it empty would cost every new tensor an allocation. The byte
+    // two below the values counts how many were ever set.
+    const uintptr_t values = inline_values(tensor);
     if (values == 0) {
-      dict = reinterpret_cast<PyObject*>(place);
+      dict = reinterpret_cast<PyObject*>(word_before(tensor, kDictBefore));
     } else {
       if (reinterpret_cast<const uint8_t*>(values)[-2] == 0) return nullptr;
       dict = instance_dict(tensor);
@@ -44,6 +56,17 @@ inline PyObject* tensor_attributes(PyObject* tensor) {
     dict = instance_dict(tensor);
   }
   return dict && PyDict_GET_SIZE(dict) ? dict : nullptr;
+}
+
+// Whether a tensor has its attributes in a dictionary if anywhere, and always will: inline values are
+// given to an object when it is made, and torch gives its tensors none.
+inline bool has_only_dict(PyObject* tensor) {
+  return PyType_HasFeature(Py_TYPE(tensor), Py_TPFLAGS_MANAGED_DICT) && inline_values(tensor) == 0;
+}
+
+// The dictionary of such a tensor, which may be empty; borrowed. nullptr where there is none yet.
+inline PyObject* existing_dict(PyObject* tensor) {
+  return reinterpret_cast<PyObject*>(word_before(tensor, kDictBefore));
 }
 
 }  // namespace trident::guards

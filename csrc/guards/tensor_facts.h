@@ -4,9 +4,9 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 namespace trident::guards {
@@ -17,28 +17,41 @@ struct TensorMembers : c10::TensorImpl {
     return tensor.*(&TensorMembers::storage_);
   }
   // As TensorImpl::autograd_meta(), without a call: the member behind the storage, which is private.
-  static const c10::AutogradMetaInterface* autograd(const c10::TensorImpl& tensor) {
+  // torch registers one factory of these, for AutogradMeta and what derives from it.
+  static const torch::autograd::AutogradMeta* autograd(const c10::TensorImpl& tensor) {
     const auto* behind = reinterpret_cast<const char*>(&storage(tensor) + 1);
     const c10::AutogradMetaInterface* meta;
     std::memcpy(&meta, behind, sizeof(meta));
-    return meta;
+    return static_cast<const torch::autograd::AutogradMeta*>(meta);
   }
-  // The bytes of sizes, strides and offset, dtype, device, flags and key set, which TensorImpl keeps
+  // The words of sizes, strides and offset, dtype, device, flags and key set, which TensorImpl keeps
   // side by side. More than five sizes lie elsewhere.
-  static std::string_view facts(const c10::TensorImpl& tensor) {
-    const auto* begin =
-        reinterpret_cast<const char*>(&(tensor.*(&TensorMembers::sizes_and_strides_)));
-    const auto* end = reinterpret_cast<const char*>(&(tensor.*(&TensorMembers::key_set_)) + 1);
-    return {begin, static_cast<size_t>(end - begin)};
+  static const char* facts(const c10::TensorImpl& tensor) {
+    return reinterpret_cast<const char*>(&tensor) + facts_begin();
   }
   static constexpr int64_t kMaxRank = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
+
+// GCC and Clang lay out every class such that offsets of members are constants.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  static constexpr size_t storage_begin() { return offsetof(TensorMembers, storage_); }
+  static constexpr size_t facts_begin() { return offsetof(TensorMembers, sizes_and_strides_); }
+  static constexpr size_t numel_begin() { return offsetof(TensorMembers, numel_); }
+  static constexpr size_t facts_end() {
+    return offsetof(TensorMembers, key_set_) + sizeof(key_set_);
+  }
+#pragma GCC diagnostic pop
 };
 
+inline constexpr size_t kTensorFactBytes =
+    TensorMembers::facts_end() - TensorMembers::facts_begin();
+
 inline bool requires_grad(const c10::TensorImpl& tensor) {
-  // torch registers one factory of these, for AutogradMeta and what derives from it.
-  const auto* meta =
-      static_cast<const torch::autograd::AutogradMeta*>(TensorMembers::autograd(tensor));
-  return meta && (meta->requires_grad_ || meta->requires_grad());
+  // As AutogradMeta::requires_grad(), without a call; DifferentiableViewMeta's asks the base, too.
+  const torch::autograd::AutogradMeta* const meta = TensorMembers::autograd(tensor);
+  if (!meta) return false;
+  if (meta->requires_grad_) return true;
+  return meta->is_view_ ? meta->requires_grad() : meta->grad_fn_ != nullptr;
 }
 
 // Why a tensor cannot be described, or nullptr: sparse, quantized, lazy conjugate, other devices.

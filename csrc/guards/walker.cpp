@@ -97,12 +97,19 @@ bool Walker::visit_tensor(PyObject* object) {
   walk_.tensors.push_back(object);
   walk_.tensor_words.push_back(static_cast<uint32_t>(walk_.words.size()));
   append_tensor(*tensor, walk_.words);
-  return tensor_attributes(object) == nullptr || visit_tensor_attributes(object);
+  return visit_tensor_attributes(object);
 }
 
 bool Walker::visit_tensor_attributes(PyObject* tensor) {
-  walk_.words.push_back(tagged(Tag::kAttributes));
-  return visit_dict(tensor_attributes(tensor));
+  if (PyObject* attributes = tensor_attributes(tensor)) {
+    walk_.words.push_back(tagged(Tag::kAttributes));
+    return visit_dict(attributes);
+  }
+  // What is put into an empty dictionary shows in its version alone.
+  if (watch_ && has_only_dict(tensor) && existing_dict(tensor)) {
+    watch_->add_dict(existing_dict(tensor));
+  }
+  return true;
 }
 
 void Walker::note_scalar(PyObject* object) {

@@ -10,7 +10,7 @@ namespace trident::guards {
 namespace {
 
 std::string facts_of(const at::Tensor& tensor) {
-  return std::string(TensorMembers::facts(*tensor.unsafeGetTensorImpl()));
+  return {TensorMembers::facts(*tensor.unsafeGetTensorImpl()), kTensorFactBytes};
 }
 
 const c10::AutogradMetaInterface* autograd_of(const at::Tensor& tensor) {
