@@ -112,6 +112,17 @@ def test_modes_that_the_call_itself_enters() -> None:
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
+def test_ranges_for_a_profiler() -> None:
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        with torch.profiler.record_function(f"layer {n}"):
+            x = x + n
+        with torch.autograd.profiler.record_function("last", "with arguments"):
+            return torch.profiler.record_function("decorated")(torch.relu)(x) * 2
+
+    pair = Pair(lambda: f, lambda: (torch.arange(-2.0, 2.0), 1))
+    assert pair.call() == "mh"
+
+
 def test_question_for_inference_mode() -> None:
     pair = Pair(lambda: lambda x: x * (2.0 if torch.is_inference_mode_enabled() else 3.0))
     assert pair.call() == "mh"

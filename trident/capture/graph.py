@@ -37,6 +37,13 @@ def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
     return constants
 
 
+def drop_profiler_ranges(graph: torch.fx.Graph) -> None:
+    """Drops what `torch.profiler.record_function` leaves in a graph: names for a profiler alone."""
+    for node in reversed(graph.nodes):
+        if getattr(node.target, "namespace", None) == "profiler":
+            graph.erase_node(node)
+
+
 def take_inputs(
     graph: torch.fx.Graph, tensors: Sequence[torch.Tensor], names: Sequence[str]
 ) -> list[Input]:

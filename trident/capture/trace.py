@@ -19,7 +19,12 @@ from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_type_tests
 from trident.capture.gradients import GradientWatch
-from trident.capture.graph import constants_of, device_of, take_inputs
+from trident.capture.graph import (
+    constants_of,
+    device_of,
+    drop_profiler_ranges,
+    take_inputs,
+)
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.layouts import KernelLayouts
@@ -207,6 +212,7 @@ class TracedCall:
             check_type_tests(executed)
             self._symbols.check_floats()
         graph = graph_module.graph
+        drop_profiler_ranges(graph)
         forget_source(graph_module)
         constants = constants_of(graph_module)
         names = tensor_names(
