@@ -79,3 +79,16 @@ def test_a_length_and_its_batch_of_one() -> None:
     # The batch of one keeps a specialization while its stride tells the length.
     assert specializations(optimized) <= 2
     assert optimized.stats()["hits"] >= 8
+
+
+def test_a_stride_that_fixed_sizes_settle() -> None:
+    """The stride of a batch follows from the length, which is fixed where it is 1."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    optimized = trident.optimize(function)
+    for batch, length in ((3, 7), (2, 1), (2, 7), (2, 1), (3, 6), (3, 1)):
+        agree(optimized, function, lambda b=batch, n=length: (torch.randn(b, n, 4),))
+    # The first call, lengths of 1, and lengths that vary.
+    assert optimized.stats()["misses"] == 3

@@ -203,6 +203,9 @@ class Symbols:
             mine = self.stand_ins.own_symbol(number)
             if number not in self.stand_ins.meaning:
                 raise UnsupportedError("a symbolic word has no place in the trace")
+            if isinstance(self.stand_ins.meaning[number], int):  # of words that are fixed
+                pinned.append(word.position)
+                continue
             original = self._rename(self.stand_ins.meaning[number].node._expr)
             if original != mine:
                 found.append(sympy.Eq(mine, original, evaluate=False))
