@@ -137,6 +137,22 @@ def test_branches_on_a_size_are_guarded() -> None:
     assert specializations(optimized) == 2
 
 
+def test_comparisons_are_bools() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        many = x.shape[0] > 2
+        kept = x.sum(0, keepdim=x.shape[0] != 6)
+        attended = F.scaled_dot_product_attention(x, x, x, is_causal=n < 100)
+        flags = torch.full((2,), many), {True: x + 1, False: x}[many], many and n > 2
+        return kept, attended, flags, isinstance(many, bool), x.cumsum(0) * (n >= 4)
+
+    optimized = optimize(function)
+    for length, n in [(5, 4), (7, 5), (9, 20), (100, 16), (3, 7)]:
+        agree(optimized, function, lambda length=length, n=n: (torch.randn(length, 4), n))
+    assert specializations(optimized) == 1
+    agree(optimized, function, lambda: (torch.randn(6, 4), 120))
+    assert specializations(optimized) == 2
+
+
 def test_divisors_are_guarded() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.view(x.shape[0] // 4, 4, -1) if x.shape[0] % 4 == 0 else x

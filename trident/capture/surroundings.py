@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import _pop_mode_temporarily
 
+from trident.capture.comparisons import comparisons_are_bools
 from trident.capture.disguise import symbolic_numbers_pass_for_numbers
 from trident.capture.symbolic_builtins import symbolic_arithmetic
 from trident.capture.symbolic_operators import decomposed_with_symbols
@@ -41,6 +42,7 @@ def symbolic_trace() -> Iterator[list[Exception]]:
     with (
         symbolic_numbers_pass_for_numbers() as refused,
         symbolic_arithmetic() as raised,
+        comparisons_are_bools(),
         decomposed_with_symbols(),
     ):
         yield refused
