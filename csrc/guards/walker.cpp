@@ -97,7 +97,7 @@ bool Walker::visit_tensor(PyObject* object) {
   walk_.tensors.push_back(object);
   walk_.tensor_words.push_back(static_cast<uint32_t>(walk_.words.size()));
   append_tensor(*tensor, walk_.words);
-  return visit_tensor_attributes(object);
+  return (!watch_ && tensor_attributes(object) == nullptr) || visit_tensor_attributes(object);
 }
 
 bool Walker::visit_tensor_attributes(PyObject* tensor) {

@@ -2,22 +2,25 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace trident::host {
 
 GraphTable::State* GraphTable::find(const std::vector<int64_t>& symbols) {
-  for (State& state : states_) {
-    if (state.symbols == symbols) {
-      state.last_use = ++clock_;
-      return &state;
-    }
+  if (last_ >= states_.size() || states_[last_].symbols != symbols) {
+    const auto found = std::find_if(states_.begin(), states_.end(),
+                                    [&](const State& state) { return state.symbols == symbols; });
+    if (found == states_.end()) return nullptr;
+    last_ = static_cast<size_t>(found - states_.begin());
   }
-  return nullptr;
+  states_[last_].last_use = ++clock_;
+  return &states_[last_];
 }
 
 GraphTable::State& GraphTable::of(const std::vector<int64_t>& symbols) {
   if (State* const known = find(symbols)) return *known;
   if (states_.size() < kMaxStates) {
+    last_ = states_.size();
     states_.emplace_back();
   } else {
     const auto worth = [](const State& state) {
@@ -26,10 +29,11 @@ GraphTable::State& GraphTable::of(const std::vector<int64_t>& symbols) {
     const auto least =
         std::min_element(states_.begin(), states_.end(),
                          [&](const State& a, const State& b) { return worth(a) < worth(b); });
-    *least = State();
-    std::swap(*least, states_.back());
+    last_ = static_cast<size_t>(least - states_.begin());
+    State forgotten = std::exchange(*least, State());
+    least->symbols.swap(forgotten.symbols);  // for its memory
   }
-  State& made = states_.back();
+  State& made = states_[last_];
   made.symbols = symbols;
   made.last_use = ++clock_;
   return made;

@@ -31,10 +31,13 @@ class GraphTable {
   // last.
   State& of(const std::vector<int64_t>& symbols);
 
+  bool given_up() const { return given_up_; }
   // Whether the program is to be captured for the values of `state`, whose call this is: it has been hit
   // often enough, and was not tried, or its replay did not fit the last calls.
   bool wants_capture(State& state, uint64_t after_hits);
   void count_capture() { ++captures_; }
+  // No further values are captured: what is in the way does not lie in them.
+  void give_up() { given_up_ = true; }
 
   static constexpr size_t kMaxStates = 16;
   static constexpr uint32_t kMismatchesBeforeRecapture = 3;
@@ -44,6 +47,8 @@ class GraphTable {
 
  private:
   std::vector<State> states_;
+  size_t last_ = 0;  // which was asked for last
+  bool given_up_ = false;
   uint64_t clock_ = 0;
   uint32_t captures_ = 0;
 };

@@ -147,9 +147,12 @@ PyObject* Module::run(Specialization& specialization, CallState& call, PyObject*
 }
 
 bool Module::wants_graph(Specialization& specialization, CallState& call) const {
-  if (!capture_graph_ || !specialization.program) return false;
-  specialization.read_symbols(call.facts.words(), call.symbols);
   host::GraphTable& graphs = specialization.graphs;
+  if (!capture_graph_ || graphs.given_up() || !specialization.program ||
+      !specialization.program->device().is_cuda()) {
+    return false;
+  }
+  specialization.read_symbols(call.facts.words(), call.symbols);
   return graphs.wants_capture(graphs.of(call.symbols), graph_after_hits_);
 }
 
@@ -171,7 +174,11 @@ void Module::capture_graph(Specialization& specialization, const CallState& call
   state->tried = replay.ptr() != Py_NotImplemented;  // else a later call may be captured
   if (!state->tried) return;
   graphs.count_capture();
-  if (!replay.is_none()) state->replay = replay.cast<std::shared_ptr<host::GraphReplay>>();
+  if (replay.is_none()) {
+    graphs.give_up();
+  } else {
+    state->replay = replay.cast<std::shared_ptr<host::GraphReplay>>();
+  }
 }
 
 PyObject* Module::call(PyObject* const* arguments, size_t num_positional, PyObject* keyword_names) {

@@ -61,7 +61,7 @@ def test_dynamic_false_fixes_every_length() -> None:
 
 
 def test_a_fixed_specialization_goes_first() -> None:
-    """Only sizes that are fixed allow graph mode, so a length that recurs keeps its own."""
+    """One with fixed sizes has less to compute, so a length that recurs keeps its own."""
     optimized = trident.optimize(reduced)
     calls = [(torch.randn(n, 4),) for n in (5, 5, 7, 5, 9, 5)]
     assert outcomes(optimized, calls) == "mhmhhh"
