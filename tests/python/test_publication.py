@@ -131,6 +131,22 @@ def test_a_class_that_results_are_made_of_can_be_collected_with_its_table() -> N
     assert [each() for each in alive] == [None, None]
 
 
+def _weight_of_a_layer_whose_rows_varied() -> weakref.ref[Any]:
+    layer = torch.nn.Linear(4, 4)
+    fast = trident.optimize(torch.nn.Sequential(layer))
+    with torch.no_grad():
+        for rows in (3, 5, 7):
+            fast(torch.ones(rows, 4))
+    assert fast.stats()["hits"] == 1  # of the specialization with a symbol
+    return weakref.ref(layer.weight)
+
+
+def test_a_trace_over_symbols_keeps_no_tensor_of_the_call_alive() -> None:
+    weight = _weight_of_a_layer_whose_rows_varied()
+    gc.collect()
+    assert weight() is None
+
+
 THREADS = """
 import threading, torch, trident
 

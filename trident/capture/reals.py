@@ -268,14 +268,17 @@ def _num_operands(name: str) -> int:
 
 def _computed(name: str, *operands: Any) -> Any:
     """A node of the graph: an operation that the program computes."""
-    return reals_of(operands).compute(name, operands)
+    reals = reals_of(operands)
+    assert reals is not None  # only a trace over symbols makes such nodes
+    return reals.compute(name, operands)
 
 
-def reals_of(operands: Iterable[Any]) -> Any:
+def reals_of(operands: Iterable[Any]) -> Reals | None:
     """The floats of the trace that numbers belong to; None where none does."""
     for each in operands:
         if isinstance(each, _SYMBOLIC):
-            return getattr(each.node.shape_env, "reals", None)
+            reference = getattr(each.node.shape_env, "reals", None)
+            return None if reference is None else reference()
     return None
 
 

@@ -7,6 +7,7 @@ same value in every call seen; a stride may instead be a product of other words.
 from __future__ import annotations
 
 import operator
+import weakref
 from typing import Any
 
 import sympy
@@ -37,10 +38,11 @@ class _Environment(ShapeEnv):
     """A ShapeEnv whose guards know the user's line that asked for them.
 
     Attributes:
-        reals: the floats of the trace.
+        reals: the floats of the trace. Not kept alive: PyTorch's cache of fake results keeps
+            environments for good, and these lead to the call's tensors.
     """
 
-    reals: Reals
+    reals: weakref.ref[Reals]
 
     def _get_sloc(self, framework_loc: str | None = None) -> SLoc:
         return SLoc(framework_loc, current_line())

@@ -6,6 +6,7 @@ each call. `stand_ins.py` has what stands for the words in the trace.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,7 +41,7 @@ class Symbols:
         self.reals = Reals(
             self._environment, self.stand_ins.reals, self._names, self._operand, self._need
         )
-        self._environment.reals = self.reals
+        self._environment.reals = weakref.ref(self.reals)
 
     def expression(self, value: Any) -> Size:
         """An int or SymInt of the trace over the program's symbols.
