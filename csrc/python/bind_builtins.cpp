@@ -22,15 +22,17 @@ bool is_one_of(PyTypeObject* type, PyObject* types) {
 }
 
 // `self` is (function, types, answer): if the first or second argument has one of these types,
-// `answer` is called, else the function. PyTorch's tracing asks hundreds of thousands of times, so this must cost
-// what the builtin does.
+// `answer` is called, else the function. PyTorch's tracing asks hundreds of thousands of times, so
+// this must cost what the builtin does.
 PyObject* call(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  PyObject* callee = PyTuple_GET_ITEM(self, 0);
   PyObject* const types = PyTuple_GET_ITEM(self, 1);
+  Py_ssize_t chosen = 0;
   for (Py_ssize_t index = 0; index < count && index < 2; ++index) {
-    if (is_one_of(Py_TYPE(arguments[index]), types)) callee = PyTuple_GET_ITEM(self, 2);
+    if (is_one_of(Py_TYPE(arguments[index]), types)) chosen = 2;
   }
-  return PyObject_Vectorcall(callee, arguments, static_cast<size_t>(count), names);
+  // The trace may end meanwhile, in another thread, and `self` with it.
+  const Ref callee = Ref::borrow(PyTuple_GET_ITEM(self, chosen));
+  return PyObject_Vectorcall(callee.get(), arguments, static_cast<size_t>(count), names);
 }
 
 PyMethodDef definition = {
