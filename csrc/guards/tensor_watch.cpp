@@ -69,13 +69,15 @@ TensorWatch::Seen::Seen(PyObject* object, uint32_t words)
     : object(object),
       type(Py_TYPE(object)),
       dict(comparable(object) ? existing_dict(object) : tensor_attributes(object)),
-      impl(&impl_of(object)),
       begin(begin_of(data_of(impl_of(object)))),
       image(0),
       words(words),
+      impl(&impl_of(object)),
       data(data_of(*impl)),
-      gradient(TensorMembers::autograd(*impl)) {
-  if (gradient) gradient = &TensorMembers::autograd(*impl)->requires_grad_;
+      gradient(nullptr) {
+  if (const auto* const autograd = TensorMembers::autograd(*impl)) {
+    gradient = &autograd->requires_grad_;
+  }
 }
 
 inline void TensorWatch::Seen::read_ahead() const {
