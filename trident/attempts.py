@@ -101,13 +101,11 @@ class Attempts:
                 raise
             except NeedsValueError as problem:
                 logger.info("%s: numbers stay fixed: %s", self._name, problem)
-                self._history.note_values(facts, problem.positions)
-                self._history.note_obstacle(facts, str(problem))
+                self._history.note_values(facts, problem.positions, str(problem))
                 needed.update(problem.positions)
             except Exception as problem:
                 # What is in the way may be no more than the size's not being a number.
-                self._history.note_failure(facts, symbolic)
-                self._history.note_obstacle(facts, str(problem))
+                self._history.note_failure(facts, symbolic, str(problem))
                 logger.info("%s: sizes stay fixed: %s", self._name, problem, exc_info=True)
             else:
                 fixed = {*symbolic.positions}.difference(result.positions)

@@ -166,24 +166,26 @@ class CallHistory:
             return []
         return sorted(set().union(*map(call.differing, calls.unsupported)))
 
-    def note_failure(self, facts: _C.Facts, symbolic: SymbolicWords) -> None:
-        """Notes that these words cannot be left open."""
+    def note_failure(self, facts: _C.Facts, symbolic: SymbolicWords, reason: str) -> None:
+        """Notes that these words cannot be left open, and why."""
         call = _Call(facts)
-        self._calls(call).failures[symbolic.positions] += 1
+        calls = self._calls(call)
+        calls.failures[symbolic.positions] += 1
+        calls.obstacle = reason
         self._stride_failures += call.unused_strides.issuperset(symbolic.positions)
-
-    def note_obstacle(self, facts: _C.Facts, reason: str) -> None:
-        """Notes why words of a call could not be left open, for reports."""
-        self._calls(_Call(facts)).obstacle = reason
 
     def obstacle(self, facts: _C.Facts) -> str | None:
         """Why the numbers in which calls of a kind differ could not be left open, the last time."""
         calls = self._calls(_Call(facts))
         return calls.obstacle if len(calls.seen) > 1 else None
 
-    def note_values(self, facts: _C.Facts, positions: Iterable[int]) -> None:
-        """Notes that a call depends on the values of these words."""
-        self._calls(_Call(facts)).valued.update(positions)
+    def note_values(
+        self, facts: _C.Facts, positions: Iterable[int], reason: str | None = None
+    ) -> None:
+        """Notes that a call depends on the values of these words, and where that is known, why."""
+        calls = self._calls(_Call(facts))
+        calls.valued.update(positions)
+        calls.obstacle = reason or calls.obstacle
 
     def _calls(self, call: _Call) -> _Calls:
         calls = self._kinds.setdefault(call.kind, _Calls())
