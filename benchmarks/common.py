@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import datetime
@@ -251,6 +252,17 @@ def ours_failed(results: Iterable[dict[str, Any]]) -> bool:
         "error" in result and result["error"] != NO_TIME and result["mode"] in ours
         for result in results
     )
+
+
+def parser(script_doc: str | None, modes: Sequence[str]) -> argparse.ArgumentParser:
+    """The options that every benchmark of systems takes; `modes` are the systems."""
+    made = argparse.ArgumentParser(description=script_doc.splitlines()[0] if script_doc else None)
+    made.add_argument("--modes", default=",".join(modes), help="comma list (default: all)")
+    made.add_argument("--timeout", type=float, default=150, help="seconds per system")
+    made.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
+    made.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
+    made.add_argument("--worker", metavar="JOB", help=argparse.SUPPRESS)
+    return made
 
 
 def chosen(text: str, known: Sequence[str], what: str) -> list[str]:

@@ -14,7 +14,6 @@ compares them exactly.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import pathlib
 import sys
@@ -27,7 +26,7 @@ from torch.nn.attention import SDPBackend
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
 
 import common  # noqa: E402
-from models import SHAPES, SLOTS, Step, build  # noqa: E402
+from models import SHAPES, SLOTS, Step, build, run_worker  # noqa: E402
 
 CONTEXT = 512
 MODES = ("eager", "default", "reduce-overhead", "cuda-graph", "trident", "trident-stream")
@@ -243,14 +242,9 @@ def print_check(results: list[dict[str, Any]]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = common.parser(__doc__, MODES)
     parser.add_argument("--models", default=",".join(SHAPES), help="comma list (default: all)")
-    parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
     parser.add_argument("--check-tokens", type=int, metavar="N", help="compare N greedy tokens")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
-    parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
-    parser.add_argument("--worker", metavar="JOB", help=argparse.SUPPRESS)
     options = parser.parse_args()
     models = common.chosen(options.models, tuple(SHAPES), "model")
     modes = common.chosen(options.modes, MODES, "mode")
@@ -274,10 +268,7 @@ def main() -> int:
     def run(job: tuple[str, list[str]]) -> list[dict[str, Any]]:
         work, names = job
         timeout = limit.left(options.timeout * len(names))
-        found = common.run_worker(__file__, [work, "--models", ",".join(names)], timeout)
-        error = next((each["error"] for each in found if "error" in each), "no result")
-        by_name = {each["model"]: each for each in found if "model" in each}
-        return [by_name.get(name, {"model": name, "error": error}) for name in names]
+        return run_worker(__file__, work, names, "model", timeout)
 
     results: list[dict[str, Any]] = []
     with concurrent.futures.ThreadPoolExecutor(len(models) if options.check_tokens else 1) as pool:

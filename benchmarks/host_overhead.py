@@ -13,7 +13,6 @@ result is compared with eager's first. With --instructions, see instructions.py:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import pathlib
@@ -195,13 +194,8 @@ def print_results(results: list[dict[str, Any]], modes: list[str], cases: list[s
 def main() -> int:
     if "--instructions" in sys.argv[1:]:
         return instructions.main([each for each in sys.argv[1:] if each != "--instructions"])
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
+    parser = common.parser(__doc__, MODES)
     parser.add_argument("--cases", default=",".join(CASES), help="comma list (default: all)")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
-    parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
-    parser.add_argument("--worker", metavar="MODE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     modes = common.chosen(options.modes, MODES, "mode")
     cases = common.chosen(options.cases, CASES, "case")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import common
 import torch
 
 SLOTS = 1024  # of the static cache
@@ -37,6 +38,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         tie_word_embeddings=True,
     ),
 }
+
+
+def run_worker(
+    script: str, job: str, names: list[str], key: str, timeout: float
+) -> list[dict[str, Any]]:
+    """One result per model out of one process, as `common.run_worker` gives them.
+
+    A model without a result has an error. Results name their model by ``key``.
+    """
+    found = common.run_worker(script, [job, "--models", ",".join(names)], timeout)
+    error = next((each["error"] for each in found if "error" in each), "no result")
+    by_name = {each[key]: each for each in found if key in each}
+    return [by_name.get(name, {key: name, "error": error}) for name in names]
 
 
 def build(name: str) -> torch.nn.Module:

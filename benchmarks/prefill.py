@@ -11,7 +11,6 @@ results aside. Each system runs in a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 from typing import Any
@@ -21,7 +20,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
 
 import common  # noqa: E402
-from models import SHAPES, build  # noqa: E402
+from models import SHAPES, build, run_worker  # noqa: E402
 
 LENGTHS = (384, 448)
 LENGTH = 512
@@ -95,13 +94,8 @@ def print_times(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = common.parser(__doc__, MODES)
     parser.add_argument("--models", default=",".join(SHAPES), help="comma list (default: all)")
-    parser.add_argument("--modes", default=",".join(MODES), help="comma list (default: all)")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds per system")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole run")
-    parser.add_argument("--output", metavar="FILE", help="where to write the results as JSON")
-    parser.add_argument("--worker", metavar="MODE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     models = common.chosen(options.models, tuple(SHAPES), "model")
     modes = common.chosen(options.modes, MODES, "mode")
@@ -117,12 +111,10 @@ def main() -> int:
     results: list[dict[str, Any]] = []
     for mode in modes:
         timeout = limit.left(options.timeout * len(models))
-        found = common.run_worker(__file__, [mode, "--models", ",".join(models)], timeout)
-        error = next((each["error"] for each in found if "error" in each), "no result")
-        by_name = {each["prefill"]: each for each in found if "prefill" in each}
-        for name in models:
-            results.append({"mode": mode, **by_name.get(name, {"prefill": name, "error": error})})
-            print(f"{name}, {LABELS[mode]}: {results[-1].get('wall_ms', 'failed')} ms", flush=True)
+        for result in run_worker(__file__, mode, models, "prefill", timeout):
+            results.append({"mode": mode, **result})
+            told = result.get("error") or f"{result['wall_ms']:.3f} ms"
+            print(f"{result['prefill']}, {LABELS[mode]}: {told}", flush=True)
         # A run that is stopped early keeps what it has measured.
         common.write_json(options.output, facts, results)
     if options.output:
