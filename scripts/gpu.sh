@@ -21,8 +21,8 @@
 # LIMIT is how many seconds the whole run may take (570): a step that is not done by then is ended, and
 # the measuring steps share what is left among them, so each writes what it has. On a machine that is to
 # be had for ten minutes a call: `build test demo cases`, `tokens decode`, `host flaggems`.
-# DECODE_ARGS, PREFILL_ARGS, HOST_ARGS, FLAGGEMS_ARGS and PYTEST_ARGS are passed on; SHOW is how many lines a step
-# shows (40).
+# DECODE_ARGS, PREFILL_ARGS, HOST_ARGS, FLAGGEMS_ARGS and PYTEST_ARGS are passed on; SHOW is how many
+# lines a step shows (40).
 #
 # What the machine itself needs: CUDA, g++, CMake, ninja, and for python3 torch, Triton, transformers,
 # numpy, PyYAML, pybind11, scikit-build-core, pytest and hypothesis. What it lacks beside that lies in

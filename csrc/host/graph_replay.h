@@ -2,8 +2,8 @@
 //
 // The graph's kernels have fixed addresses. Inputs that the program only reads and that are small, or
 // that kept moving, are copied into the graph's own tensors by its first nodes (staged); all others must
-// lie where they lay at capture. Its last nodes copy the outputs out into fresh tensors, so that they are the caller's to
-// keep. Where these copies read and write is set before each replay.
+// lie where they lay at capture. Its last nodes copy the outputs out into fresh tensors, so that they are
+// the caller's to keep. Where these copies read and write is set before each replay.
 //
 // The graph's own memory, outputs too, holds nothing between replays: all graphs of one stream share
 // it, since replays on one stream never overlap. Only addresses of it are kept here, and nothing of
