@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import sympy
@@ -24,6 +24,7 @@ from trident.kernels import (
     compile_variants,
     current_target,
     native_kernel,
+    only_read,
     specialize,
 )
 from trident.kernels.facts import (
@@ -61,6 +62,7 @@ class ChosenLaunch:
     params: Sequence[Any]
     grid: tuple[Size, ...]
     facts: Sequence[Condition] = ()
+    only_read: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +149,13 @@ class VariantChoice:
         kernel = native_kernel(variant, self._driver)
         return kernel, [self._positions[param.name] for param in variant.params]
 
+    def only_read(self, variant: Variant) -> frozenset[int]:
+        """Tensors of the launch that one of its variants is known not to write, by position.
+
+        In the interpreter none is: nothing is compiled, and there are no graphs that could ask.
+        """
+        return only_read(variant) if self._driver == "cuda" else frozenset()
+
     def describe(self, choice: int) -> str:
         """The facts that hold of a choice, in words."""
         held = [str(fact) for bit, fact in enumerate(self._bits) if choice >> bit & 1]
@@ -183,6 +192,7 @@ class ChosenKernels:
                 choice.params,
                 tuple(capture.size(extent) for extent in request.grid),
                 choice.conditions,
+                choice.only_read(variant),
             )
             for variant, choice, request in zip(
                 self.variants, choices, capture.launches, strict=True
@@ -190,14 +200,19 @@ class ChosenKernels:
         ]
         self._choices = choices
 
-    def serve(self, program: _C.Program, order: Sequence[int]) -> None:
+    def serve(
+        self, program: _C.Program, order: Sequence[int], writes_more: Callable[[], None]
+    ) -> None:
         """Gives a program the variants of the present call, and what compiles further ones.
 
         Args:
             program: what was loaded.
             order: the launch of the capture that each launch of the program is.
+            writes_more: called before a further variant first runs that may write tensors which the
+                present one only reads. Graphs that were captured before have none of its launches.
         """
         choices, name = self._choices, self._name
+        only_read_now = [launch.only_read for launch in self.launches]
         if not any(choices[index].conditions for index in order):
             return
 
@@ -206,6 +221,8 @@ class ChosenKernels:
             started = time.perf_counter()
             chosen = choices[order[launch]]
             made = chosen.kernel(choice)
+            if not chosen.only_read(chosen.variant(choice)) >= only_read_now[order[launch]]:
+                writes_more()
             logger.warning(
                 "%s: compiled another variant of %s in %.0f ms: %s",
                 name,

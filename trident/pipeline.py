@@ -53,7 +53,8 @@ class SpecializationRecord:
         operators: operator calls per run.
         arena_bytes: planned memory.
         argument_inputs: inputs of the program that are arguments of the call, by position.
-        written_inputs: inputs that the program may write.
+        written_inputs: inputs that the program may write, with the kernels compiled so far.
+        launched_inputs: inputs that Triton launches take.
         graph_obstacle: why the program cannot become a CUDA graph, or None.
         python_operators: operators that run Python code at each hit, each with the reason.
         graph: what became of capturing it, in words.
@@ -77,9 +78,14 @@ class SpecializationRecord:
     fixed: str | None = None
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()
+    launched_inputs: frozenset[int] = frozenset()
     graph_obstacle: str | None = None
     python_operators: dict[str, str] = dataclasses.field(default_factory=dict)
     graph: str | None = None
+
+    def count_launched_as_written(self) -> None:
+        """Takes all inputs of launches for written, in captures from now on."""
+        self.written_inputs |= self.launched_inputs
 
 
 class Published(NamedTuple):
@@ -139,7 +145,9 @@ def compile_call(
         chosen, generated = _generate(capture)
     library = build(generated.source, name)
     program = _C.Program.load(str(library), chosen.kernels)
-    chosen.serve(program, generated.launch_order)
+    record.written_inputs = frozenset(generated.written_inputs)
+    record.launched_inputs = frozenset(generated.launched_inputs)
+    chosen.serve(program, generated.launch_order, record.count_launched_as_written)
     positions: tuple[int, ...] = ()
     if symbolic is not None and capture.symbols is not None:
         positions = capture.symbols.positions
@@ -159,7 +167,6 @@ def compile_call(
         for position, entry in enumerate(capture.inputs)
         if entry.index < facts.num_argument_tensors
     )
-    record.written_inputs = frozenset(generated.written_inputs)
     record.graph_obstacle = generated.graph_obstacle
     record.python_operators = capture.python_operators
     if capture.python_operators:

@@ -35,6 +35,7 @@ class Variant:
     params: list[Parameter]
     grid: tuple[int, int, int]
     facts: tuple[()] = ()
+    only_read: frozenset[int] = frozenset()
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,30 @@ def test_launch_records(include: pathlib.Path) -> None:
     assert "UINT64_C(0xffffffffffffffff)" in program.source
     assert "= address(in[input::input_0], 32);" in program.source  # one row of 8 floats
     assert "{1, 4, k_model_layers_0_mlp_params, {4, 1, 1}, 0}" in program.source
+
+
+def test_an_input_that_launches_only_read_is_not_written() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        torch.ops.trident.launch([x[1:], y, z], 0)
+        torch.ops.trident.launch([y, z], 1)
+        return z
+
+    def written(first: set[int], second: set[int]) -> list[int]:
+        variants = [
+            Variant(0, [Parameter(n, "*fp32", tensor=i) for i, n in enumerate(names_)], (1, 1, 1))
+            for names_ in ("xyz", "yz")
+        ]
+        variants[0].only_read, variants[1].only_read = frozenset(first), frozenset(second)
+        capture = capture_function(function, [torch.ones(4, 8), torch.ones(4)])
+        program = generate(capture, variants, torch_typed_table())
+        assert program.launched_inputs == [0, 1]
+        return program.written_inputs
+
+    assert written(set(), set()) == [0, 1]
+    assert written({0, 1}, {0}) == []
+    assert written({0, 1}, {1}) == [1]  # the second launch writes it
+    assert written({1}, {0}) == [0]  # through a view
 
 
 def test_empty_grid_keeps_its_record(include: pathlib.Path) -> None:

@@ -42,7 +42,9 @@ class GeneratedProgram:
         calls_typed, calls_boxed: operator calls per run.
         launch_order: the launch of the capture that each launch of the program is.
         arena_bytes: planned memory.
-        written_inputs: inputs that an operator or a launch may write, by position.
+        written_inputs: inputs that an operator or a launch may write, by position; where a launch
+            has several variants, with those at hand.
+        launched_inputs: inputs that a launch takes.
         graph_obstacle: why the program cannot be captured into a CUDA graph, or None.
         mlir: the module after dead code elimination, for debugging.
         symbols: what each symbol is, in words.
@@ -61,6 +63,7 @@ class GeneratedProgram:
     launch_order: list[int]
     arena_bytes: int
     written_inputs: list[int]
+    launched_inputs: list[int]
     graph_obstacle: str | None
     mlir: str
     symbols: list[str] = dataclasses.field(default_factory=list)
@@ -113,7 +116,8 @@ def generate(
         num_launches=len(launches.records),
         launch_order=launches.order,
         arena_bytes=program.arena_bytes,
-        written_inputs=graph_mode.written_inputs(program),
+        written_inputs=graph_mode.written_inputs(program, variants),
+        launched_inputs=graph_mode.launched_inputs(program),
         graph_obstacle=graph_mode.graph_obstacle(program),
         mlir=str(imported.module),
         symbols=list(symbols.descriptions),

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 
 from trident.ir import schema as schemas
+from trident.ir.launch import LaunchVariant
 from trident.ir.program import Operation, Program, Value, tensors_in
 
 # Operators that wait for the device to look at a tensor's values, which a capture does not allow.
 _READS_VALUES = {"aten::_linalg_check_errors"}
 
 
-def written_inputs(program: Program) -> list[int]:
-    """Inputs whose memory an operator or a launch may write, by position."""
-    written: set[int] = set()
-    for operation in program.operations:
-        written.update(value.storage for value in _written(operation))
-    return [index for index, value in enumerate(program.inputs) if value.storage in written]
+def written_inputs(program: Program, launches: Sequence[LaunchVariant]) -> list[int]:
+    """Inputs whose memory an operator or a launch may write, by position.
+
+    Args:
+        launches: one per launch of the capture.
+    """
+    return _inputs_sharing(
+        program, (_written(operation, launches) for operation in program.operations)
+    )
+
+
+def launched_inputs(program: Program) -> list[int]:
+    """Inputs whose memory a launch takes, by position."""
+    return _inputs_sharing(
+        program, (each.inputs() for each in program.operations if each.launch is not None)
+    )
+
+
+def _inputs_sharing(program: Program, tensors: Iterable[Iterable[Value]]) -> list[int]:
+    storages = {value.storage for values in tensors for value in values}
+    return [index for index, value in enumerate(program.inputs) if value.storage in storages]
 
 
 def graph_obstacle(program: Program) -> str | None:
@@ -52,9 +70,10 @@ def _draws_random_numbers(operation: Operation) -> bool:
     )
 
 
-def _written(operation: Operation) -> list[Value]:
+def _written(operation: Operation, launches: Sequence[LaunchVariant]) -> list[Value]:
     if operation.launch is not None:
-        return list(operation.inputs())
+        only_read = launches[operation.launch].only_read
+        return [each for at, each in enumerate(operation.inputs()) if at not in only_read]
     return [
         value
         for parameter, argument in zip(

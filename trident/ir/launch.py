@@ -54,6 +54,8 @@ class LaunchVariant(Protocol):
             facts.
         grid: three extents, numbers or expressions; a product of 0 launches nothing.
         facts: the conditions that choose the variant, at most 64.
+        only_read: positions in the launch operator's list of the tensors that the variant at hand
+            does not write; where there are facts, another one may.
     """
 
     @property
@@ -64,3 +66,5 @@ class LaunchVariant(Protocol):
     def grid(self) -> tuple[Size, ...]: ...
     @property
     def facts(self) -> Sequence[LaunchCondition]: ...
+    @property
+    def only_read(self) -> frozenset[int]: ...

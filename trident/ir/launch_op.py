@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-# `tensors` are the launch's tensor arguments in parameter order. All count as written: what a
-# kernel stores to is not known before it runs. `index` points into the capture's launches.
+# `tensors` are the launch's tensor arguments in parameter order. All count as written here: what a
+# kernel stores to is not known before it is compiled. `index` points into the capture's launches.
 _LIBRARY = torch.library.Library("trident", "DEF")
 _LIBRARY.define("launch(Tensor(a!)[] tensors, int index) -> ()")
 

@@ -1,6 +1,11 @@
 """Triton's contract: launches recorded, kernels specialized, compiled, or run on the CPU."""
 
-from trident.kernels.compile import CompiledVariant, compile_variant, compile_variants
+from trident.kernels.compile import (
+    CompiledVariant,
+    compile_variant,
+    compile_variants,
+    only_read,
+)
 from trident.kernels.functions import (
     as_jit_function,
     captured_globals,
@@ -39,6 +44,7 @@ __all__ = [
     "is_interpreted",
     "is_kernel",
     "native_kernel",
+    "only_read",
     "pack_scalar",
     "prepare_routing",
     "record_launch",

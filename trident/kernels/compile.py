@@ -8,8 +8,10 @@ import dataclasses
 import os
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import triton
+from triton import knobs
 from triton.compiler.compiler import ASTSource
 
 from trident.errors import UnsupportedError
@@ -17,6 +19,7 @@ from trident.kernels.descriptors import TENSOR_MAP, TensorMap, tensor_maps
 from trident.kernels.functions import is_interpreted
 from trident.kernels.language import LANGUAGE_LOCK
 from trident.kernels.variant import Variant
+from trident.kernels.written import written_parameters
 
 # Cubins kept in memory; one that was dropped is read from Triton's cache again.
 MAX_COMPILED = 1024
@@ -38,6 +41,7 @@ class CompiledVariant:
         global_scratch_size: bytes per program of the first trailing pointer, with its alignment.
         profile_scratch_size: the same for the second.
         tensor_maps: what host tensor descriptors are encoded from.
+        written: positions of the pointer parameters that it may write through.
         variant: what was compiled.
     """
 
@@ -54,6 +58,7 @@ class CompiledVariant:
     profile_scratch_size: int
     profile_scratch_align: int
     tensor_maps: list[TensorMap]
+    written: frozenset[int]
     variant: Variant
 
 
@@ -118,6 +123,15 @@ def compile_variants(
     return [by_key[variant.key] for variant in variants]
 
 
+def only_read(variant: Variant) -> frozenset[int]:
+    """The tensors of a launch that its kernel, compiled if need be, is known not to write."""
+    written = compile_variant(variant).written
+    pointers = [(i, param.tensor) for i, param in enumerate(variant.params)]
+    return frozenset(tensor for _, tensor in pointers if tensor is not None) - {
+        tensor for i, tensor in pointers if i in written
+    }
+
+
 def _compile(variant: Variant) -> CompiledVariant:
     if is_interpreted(variant.kernel):
         raise UnsupportedError(
@@ -152,5 +166,14 @@ def _compile(variant: Variant) -> CompiledVariant:
         profile_scratch_size=metadata.profile_scratch_size or 0,
         profile_scratch_align=metadata.profile_scratch_align or 1,
         tensor_maps=tensor_maps(types, variant.descriptors, described) if described else [],
+        written=written_parameters(_ttir(kernel), metadata.name, types, variant.target),
         variant=variant,
     )
+
+
+def _ttir(kernel: Any) -> str | None:
+    """What the binary was made from; None if it was not kept or a later stage may be replaced."""
+    if knobs.compilation.override or getattr(kernel.metadata, "ir_override", None):
+        return None
+    text: str | None = kernel.asm.get("ttir")
+    return text
