@@ -118,6 +118,7 @@ class GraphReplay:
         own_inputs: Sequence[torch.Tensor | None],
         inputs: Sequence[torch.Tensor],
         written: Sequence[bool],
+        launched: Sequence[bool],
         own_outputs: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None: ...

@@ -161,6 +161,7 @@ def _capture(
     moved: set[int],
 ) -> _C.GraphReplay | None:
     written = [index in record.written_inputs for index in range(len(inputs))]
+    launched = [index in record.launched_inputs for index in range(len(inputs))]
     kernels = program.launches + record.operators
     limit = min(MAX_MOVED_BYTES, kernels * MAX_MOVED_BYTES_PER_KERNEL)
     own = [
@@ -168,6 +169,7 @@ def _capture(
         if index in record.argument_inputs
         and not written[index]
         and _can_be_staged(tensor, limit if index in moved else MAX_STAGED_BYTES)
+        and not (launched[index] and _is_part(tensor))
         else None
         for index, tensor in enumerate(inputs)
     ]
@@ -200,7 +202,7 @@ def _capture(
         return None
     try:
         graph.instantiate()
-        replay = _C.GraphReplay(graph, device, own, inputs, written, outputs, given)
+        replay = _C.GraphReplay(graph, device, own, inputs, written, launched, outputs, given)
     except Exception as error:
         record.graph = f"the captured graph cannot be used: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
@@ -215,6 +217,11 @@ def _capture(
 def _can_be_staged(tensor: torch.Tensor, limit: int) -> bool:
     size = tensor.numel() * tensor.element_size()
     return tensor.is_cuda and tensor.is_contiguous() and 0 < size <= limit
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether the storage holds more than a dense tensor, which a kernel may read as well."""
+    return tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes()
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -24,14 +24,15 @@ c10::Stream current_stream(c10::Device device) {
 GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
                          void* exec, std::shared_ptr<void> owner, c10::Stream stream,
                          const std::vector<Pair>& inputs, const std::vector<bool>& written,
-                         const std::vector<Pair>& outputs)
+                         const std::vector<bool>& launched, const std::vector<Pair>& outputs)
     : library_(library),
       allocator_(allocator),
       exec_(exec),
       copies_(library, graph, exec),
       owner_(std::move(owner)),
       stream_(stream) {
-  TORCH_CHECK(inputs.size() == written.size(), "every input is written or not");
+  TORCH_CHECK(inputs.size() == written.size() && inputs.size() == launched.size(),
+              "every input is written or not, and a launch takes it or not");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Pair& input = inputs[i];
     TORCH_CHECK(!input.own || !written[i], "a written input cannot be staged");
@@ -42,9 +43,9 @@ GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator
     }
     if (input.own) {
       const size_t copy = find_copy(*input.callers, *input.own);
-      inputs_.push_back({input.own, nullptr, dense_bytes(*input.own), copy});
+      inputs_.push_back({input.own, nullptr, dense_bytes(*input.own), copy, launched[i]});
     } else {
-      inputs_.push_back({nullptr, data(wrap(input.callers.get())), 0, kNoCopy});
+      inputs_.push_back({nullptr, data(wrap(input.callers.get())), 0, kNoCopy, launched[i]});
     }
   }
   for (const Pair& output : outputs) {
@@ -70,6 +71,9 @@ bool GraphReplay::matches(const trident_tensor* inputs, std::set<size_t>& moved)
       all_there = false;
       continue;
     }
+    // A kernel may read more of the storage than the tensor, which is all that would be copied.
+    if (inputs_[i].launched && unwrap(inputs[i])->storage().nbytes() != inputs_[i].bytes)
+      return false;
     // A copy made beforehand would miss what the program writes through another input.
     const auto begin = reinterpret_cast<uintptr_t>(address);
     for (const Range& range : written_) {

@@ -40,13 +40,15 @@ class GraphReplay {
   // `graph`, `exec`: what was captured (cudaGraph_t) and instantiated (cudaGraphExec_t), which `owner`
   // keeps alive with its memory; it is replayed on `stream`.
   // `inputs`: what it was captured with; `written[i]`: the program may write input i, which then has
-  // no tensor of the graph's own.
+  // no tensor of the graph's own; `launched[i]`: a Triton launch takes input i, and may read all of its
+  // storage, so that a copy only serves an input that is its whole storage.
   // `outputs`: what it writes, dense and without relatives.
   // `allocator`: of fresh outputs.
   // RuntimeError where the graph does not have the copies, or the driver cannot move them.
   GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph, void* exec,
               std::shared_ptr<void> owner, c10::Stream stream, const std::vector<Pair>& inputs,
-              const std::vector<bool>& written, const std::vector<Pair>& outputs);
+              const std::vector<bool>& written, const std::vector<bool>& launched,
+              const std::vector<Pair>& outputs);
 
   // Whether a call with these inputs, on the current stream, can be served by a replay. Where it cannot,
   // adds to `moved` the inputs that lie elsewhere and must not.
@@ -65,6 +67,7 @@ class GraphReplay {
     void* address;  // of one that must not move
     size_t bytes;   // of a staged input
     size_t copy;
+    bool launched;
   };
   struct Output {
     size_t copy;

@@ -88,12 +88,10 @@ std::shared_ptr<PyObject> keep(const py::object& object) {
           }};
 }
 
-std::shared_ptr<host::GraphReplay> make_replay(const py::object& graph, int device,
-                                               const py::sequence& own_inputs,
-                                               const py::sequence& inputs,
-                                               const std::vector<bool>& written,
-                                               const py::sequence& own_outputs,
-                                               const py::sequence& outputs) {
+std::shared_ptr<host::GraphReplay> make_replay(
+    const py::object& graph, int device, const py::sequence& own_inputs, const py::sequence& inputs,
+    const std::vector<bool>& written, const std::vector<bool>& launched,
+    const py::sequence& own_outputs, const py::sequence& outputs) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     const auto pointer = [&graph](const char* what) {
@@ -105,7 +103,7 @@ std::shared_ptr<host::GraphReplay> make_replay(const py::object& graph, int devi
         library, host::allocator_of(place), pointer("raw_cuda_graph"),
         pointer("raw_cuda_graph_exec"), keep(graph),
         c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place),
-        pairs(own_inputs, inputs), written, pairs(own_outputs, outputs));
+        pairs(own_inputs, inputs), written, launched, pairs(own_outputs, outputs));
   });
 }
 
@@ -207,7 +205,8 @@ void bind_host(py::module_& m) {
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
       .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("own_inputs"),
-           py::arg("inputs"), py::arg("written"), py::arg("own_outputs"), py::arg("outputs"),
+           py::arg("inputs"), py::arg("written"), py::arg("launched"), py::arg("own_outputs"),
+           py::arg("outputs"),
            "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
            "calls on the stream that is current now. Its own tensors are copied from the inputs,\n"
            "if not None, and to the outputs by the graph itself. Raises RuntimeError where these\n"

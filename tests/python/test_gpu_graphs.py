@@ -30,6 +30,12 @@ def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, x * 2 + tl.load(y_ptr + offsets, mask=mask), mask=mask)
 
 
+def scaled_twice(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    scale_add_kernel[(1,)](x, x, out, x.numel(), BLOCK=256)
+    return out
+
+
 class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -127,6 +133,93 @@ def test_a_large_input_that_keeps_moving_is_staged(monkeypatch: pytest.MonkeyPat
     assert first.replays <= 1
     assert second.replays > WARM
     assert "1 inputs staged" in record_of(fast).graph
+
+
+@torch.no_grad()
+def test_a_large_input_of_a_kernel_that_keeps_moving_is_staged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replays: list[_C.GraphReplay] = []
+
+    def capture(*arguments: Any) -> Any:
+        replays.append(capture_graph(*arguments))
+        return replays[-1]
+
+    monkeypatch.setattr("trident.miss.capture_graph", capture)
+    y = torch.randn(100_000, device="cuda")
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
+        return out
+
+    fast = trident.optimize(function, graphs=True)
+    kept = [torch.randn(100_000, device="cuda") for _ in range(4 * WARM)]
+    for x in kept:
+        before = x.clone()
+        assert torch.equal(fast(x), function(x))
+        assert torch.equal(x, before)
+    first, second = replays
+    assert first.replays <= 1
+    assert second.replays > WARM
+    assert "1 inputs staged" in record_of(fast).graph
+
+
+@torch.no_grad()
+def test_an_input_of_a_kernel_that_is_written_as_well_is_never_staged() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        scale_add_kernel[(1,)](x, y, x, x.numel(), BLOCK=256)
+        return x + y
+
+    fast = trident.optimize(function, graphs=True)
+    for _ in range(4 * WARM):
+        x, y = torch.randn(200, device="cuda"), torch.randn(200, device="cuda")
+        mine, theirs = x.clone(), x.clone()
+        assert torch.equal(fast(mine, y), function(theirs, y))
+        assert torch.equal(mine, theirs)
+    assert "1 inputs staged" in record_of(fast).graph  # y
+
+
+@triton.jit
+def next_row_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < width
+    tl.store(out_ptr + offsets, tl.load(x_ptr + width + offsets, mask=mask), mask=mask)
+
+
+@torch.no_grad()
+def test_a_kernel_that_reads_around_its_input_gets_no_copy_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replays: list[_C.GraphReplay] = []
+
+    def capture(*arguments: Any) -> Any:
+        replays.append(capture_graph(*arguments))
+        return replays[-1]
+
+    monkeypatch.setattr("trident.miss.capture_graph", capture)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        next_row_kernel[(1,)](x, out, x.numel(), BLOCK=256)
+        return out
+
+    whole = torch.zeros(200, device="cuda")
+    tables = [torch.randn(2, 200, device="cuda") for _ in range(4 * WARM)]
+    fast = trident.optimize(function, graphs=True)
+    for table in tables:
+        assert torch.equal(fast(table[0]), table[1])
+    assert "0 inputs staged" in record_of(fast).graph
+    staging = trident.optimize(scaled_twice, graphs=True)
+    for _ in range(2 * WARM):
+        staging(whole.clone())
+    assert "1 inputs staged" in record_of(staging).graph
+    # The same specialization, whose graph stages: parts of a larger tensor are not served by it.
+    served = replays[-1].replays
+    assert served > 0
+    for table in tables[:2]:
+        assert torch.equal(staging(table[0]), scaled_twice(table[0]))
+    assert replays[-1].replays == served
 
 
 @torch.no_grad()
