@@ -135,6 +135,12 @@ TypeInfo classify(PyTypeObject* type) {
     return info;
   }
   static PyTypeObject* torch_size = import_type("torch", "Size");
+  static PyTypeObject* deque = import_type("collections", "deque");
+  if (type == deque) {
+    info.shape = Shape::kDeque;
+    info.exact = true;
+    return info;
+  }
   const struct {
     PyTypeObject* type;
     Shape shape;
@@ -226,6 +232,7 @@ bool holds_state(Shape shape) {
   switch (shape) {
     case Shape::kTuple:
     case Shape::kList:
+    case Shape::kDeque:
     case Shape::kDict:
     case Shape::kSet:
     case Shape::kObject:

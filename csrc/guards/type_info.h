@@ -19,6 +19,7 @@ enum class Shape {
   kBytes,
   kTuple,
   kList,
+  kDeque,  // collections.deque itself
   kDict,
   kSet,
   kObject,  // attributes only

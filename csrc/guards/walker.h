@@ -89,6 +89,7 @@ class Walker {
   bool visit_class_state(PyTypeObject* type);
   bool visit_tensor_attributes(PyObject* tensor);
   bool visit_builtin(PyObject* function);
+  bool visit_deque(PyObject* deque, uint32_t own);
   bool visit_set(PyObject* set);
   bool visit_attributes(PyObject* object, const TypeInfo& info);
   bool visit_function(PyObject* function);

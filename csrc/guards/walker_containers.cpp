@@ -52,6 +52,9 @@ bool Walker::visit_container(PyObject* object, const TypeInfo& info) {
       }
       place_ = {};
       break;
+    case Shape::kDeque:
+      ok = visit_deque(object, own);
+      break;
     case Shape::kDict:
       ok = visit_dict(object, {true, own, nullptr, 0, false});
       break;
@@ -165,6 +168,23 @@ bool Walker::visit_set(PyObject* set) {
         return fail("a set of objects that can change");
     }
   }
+  return true;
+}
+
+bool Walker::visit_deque(PyObject* deque, uint32_t own) {
+  const std::vector<PyObject*> items = items_of(deque);
+  if (watch_) watch_->add_deque(deque, items);
+  // A member of C, which never changes.
+  const Ref limit = Ref::steal(PyObject_GetAttrString(deque, "maxlen"));
+  if (!limit) throw PythonError();
+  const Py_ssize_t longest = limit.get() == Py_None ? -1 : PyLong_AsSsize_t(limit.get());
+  walk_.words.push_back(tagged(Tag::kDeque, items.size()));
+  walk_.words.push_back(static_cast<uint64_t>(longest));
+  for (size_t i = 0; i < items.size(); ++i) {
+    place_ = {true, own, nullptr, static_cast<uint32_t>(i), false};
+    if (!visit(items[i])) return false;
+  }
+  place_ = {};
   return true;
 }
 

@@ -84,6 +84,12 @@ std::vector<PyObject*> set_items(PyObject* set) {
   return read_all(std::move(iterator), next);
 }
 
+std::vector<PyObject*> items_of(PyObject* deque) {
+  Ref iterator = Ref::steal(PyObject_GetIter(deque));
+  const iternextfunc next = iterator ? Py_TYPE(iterator.get())->tp_iternext : nullptr;
+  return read_all(std::move(iterator), next);
+}
+
 void Watch::add_dict(PyObject* dict) {
   count_changes(dict);
   dicts_.push_back({Ref::borrow(dict), version_of(dict)});
@@ -96,6 +102,10 @@ Watch::Item::Item(PyObject* object) : object_(object) {
 void Watch::add_list(PyObject* list) {
   PyObject** items = reinterpret_cast<PyListObject*>(list)->ob_item;
   lists_.push_back({Ref::borrow(list), {items, items + PyList_GET_SIZE(list)}});
+}
+
+void Watch::add_deque(PyObject* deque, const std::vector<PyObject*>& items) {
+  deques_.push_back({Ref::borrow(deque), {items.begin(), items.end()}});
 }
 
 void Watch::add_order(PyObject* dict, const std::vector<PyObject*>& keys) {
@@ -202,6 +212,10 @@ bool Watch::unchanged() {
       return false;
     }
   }
+  for (const Items& watched : deques_) {
+    const std::vector<PyObject*> now = items_of(watched.container.get());
+    if (!same_items(watched.items, now.data(), now.size())) return false;
+  }
   for (const Items& watched : sets_) {
     if (!same_set(watched.items, watched.container.get())) return false;
   }
@@ -237,8 +251,8 @@ void Watch::clear() { *this = Watch(); }
 
 size_t Watch::size() const {
   return dicts_.size() + orders_.size() + objects_.size() + weak_.size() + lists_.size() +
-         sets_.size() + slots_.size() + cells_.size() + functions_.size() + types_.size() +
-         globals_.size();
+         deques_.size() + sets_.size() + slots_.size() + cells_.size() + functions_.size() +
+         types_.size() + globals_.size();
 }
 
 int Watch::traverse(visitproc visit, void* arg) const {
@@ -251,7 +265,7 @@ int Watch::traverse(visitproc visit, void* arg) const {
     Py_VISIT(watched.object.get());
     Py_VISIT(watched.dict.get());
   }
-  for (const auto* group : {&orders_, &lists_, &sets_}) {
+  for (const auto* group : {&orders_, &lists_, &deques_, &sets_}) {
     for (const Items& watched : *group) {
       Py_VISIT(watched.container.get());
       if (const int status = visit_items(watched.items)) return status;

@@ -23,6 +23,7 @@ class Watch {
   void add_object(PyObject* object, bool has_dict);
   void add_weak_reference(PyObject* reference);
   void add_list(PyObject* list);
+  void add_deque(PyObject* deque, const std::vector<PyObject*>& items);
   void add_set(PyObject* set);
   void add_slots(PyObject* object, const TypeInfo& info);
   void add_cell(PyObject* cell);
@@ -106,6 +107,7 @@ class Watch {
   std::vector<Object> objects_;
   std::vector<Cell> weak_;
   std::vector<Items> lists_;
+  std::vector<Items> deques_;
   std::vector<Items> sets_;
   std::vector<Slots> slots_;
   std::vector<Cell> cells_;
@@ -120,5 +122,6 @@ uint64_t dict_version(PyObject* dict);
 // Keys of an ordered dictionary in its own order, and elements of a set; borrowed.
 std::vector<PyObject*> ordered_keys(PyObject* dict);
 std::vector<PyObject*> set_items(PyObject* set);
+std::vector<PyObject*> items_of(PyObject* deque);
 
 }  // namespace trident::guards

@@ -22,6 +22,7 @@ enum class Tag : uint8_t {
   kIdentity,     // next word: address
   kTuple,        // length; preceded by kType for subclasses
   kList,
+  kDeque,  // length; next word: the greatest length, or -1
   kDict,
   kSet,
   kObject,

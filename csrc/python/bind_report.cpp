@@ -124,6 +124,7 @@ py::dict tags() {
       {"IDENTITY", Tag::kIdentity},
       {"TUPLE", Tag::kTuple},
       {"LIST", Tag::kList},
+      {"DEQUE", Tag::kDeque},
       {"DICT", Tag::kDict},
       {"SET", Tag::kSet},
       {"OBJECT", Tag::kObject},

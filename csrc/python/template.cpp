@@ -40,6 +40,15 @@ Ref new_instance(PyTypeObject* type, PyObject* arguments) {
   return checked(base->tp_new(type, arguments, nullptr));
 }
 
+// Gives a list or a collections.deque other contents.
+void replace_items(PyObject* container, PyObject* items) {
+  if (PyList_Check(container)) {
+    return check(PyList_SetSlice(container, 0, PyList_GET_SIZE(container), items));
+  }
+  checked(PyObject_CallMethod(container, "clear", nullptr));
+  checked(PyObject_CallMethod(container, "extend", "O", items));
+}
+
 bool is_ordered(PyObject* dict) { return PyObject_TypeCheck(dict, &PyODict_Type); }
 
 }  // namespace
@@ -219,8 +228,7 @@ void Effects::apply(const std::vector<Ref>& containers, const std::vector<Ref>& 
                                      : PyDict_DelItem(dict.get(), effect.key.get()));
         break;
       case Kind::kReplaceList:
-        check(
-            PyList_SetSlice(container, 0, PyList_GET_SIZE(container), built.at(effect.node).get()));
+        replace_items(container, built.at(effect.node).get());
         break;
       case Kind::kExtendList: {
         const Py_ssize_t end = PyList_GET_SIZE(container);

@@ -72,6 +72,7 @@ def containers(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.lists(children, max_size=3),
         st.lists(children, max_size=2).map(tuple),
+        st.lists(children, max_size=2).map(collections.deque),
         table,
         table.map(collections.OrderedDict),
         table.map(lambda values: Box(**values)),
@@ -90,7 +91,7 @@ def read(value: Any, seen: list[Any]) -> Any:
     """Everything that code can see of a value, as plain Python data."""
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.stride(), any(value is s for s in seen)
-    if isinstance(value, (list, tuple, dict, Box, Slotted, Record)):
+    if isinstance(value, (list, tuple, collections.deque, dict, Box, Slotted, Record)):
         for position, known in enumerate(seen):
             if known is value:
                 return "again", position
@@ -98,7 +99,7 @@ def read(value: Any, seen: list[Any]) -> Any:
     kind = type(value).__name__
     if isinstance(value, dict):
         return kind, [(name, read(item, seen)) for name, item in value.items()]
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, collections.deque)):
         return kind, [read(item, seen) for item in value]
     if isinstance(value, set):
         return kind, [str(item) for item in value]
@@ -137,7 +138,7 @@ def paths(value: Any, prefix: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
 def children_of(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         return list(value.items())
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, collections.deque)):
         return list(enumerate(value))
     if isinstance(value, Slotted):
         return [(n, getattr(value, n)) for n in ("a", "b") if hasattr(value, n)]
@@ -160,7 +161,7 @@ def assign(root: Any, path: tuple[int, ...], new: Any) -> None:
         else:
             inner = below[position][1]
         value = inner
-    if isinstance(holder, (list, dict)):
+    if isinstance(holder, (list, dict, collections.deque)):
         holder[key] = new
     else:
         setattr(holder, key, new)
@@ -174,7 +175,7 @@ def extend(root: Any, path: tuple[int, ...], new: Any) -> None:
         if position >= len(below):
             break
         value = below[position][1]
-    if isinstance(value, list):
+    if isinstance(value, (list, collections.deque)):
         value.append(new)
     elif isinstance(value, collections.OrderedDict) and len(value) > 1:
         value.move_to_end(next(iter(value)))

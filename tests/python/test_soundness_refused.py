@@ -216,6 +216,18 @@ def test_runs_eagerly(function: Callable[[Any], Any]) -> None:
             assert pair.call(2, view) == "ff"
 
 
+def test_a_generator_of_its_own_is_named_as_the_reason() -> None:
+    def draws(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return x + torch.rand(4, generator=generator)
+
+    with torch.no_grad():
+        pair = Pair(lambda: draws, lambda: (torch.ones(4), torch.Generator().manual_seed(7)))
+        assert pair.call() == "ff"
+        fast = trident.optimize(draws, on_unsupported="raise")
+        with pytest.raises(trident.UnsupportedError, match="generator of its own.*refused.py"):
+            fast(torch.ones(4), torch.Generator())
+
+
 def test_random_numbers_of_python_and_numpy() -> None:
     for function in (draws_number, draws_own_number, draws_numpy_number):
         with torch.no_grad():

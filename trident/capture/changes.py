@@ -42,7 +42,7 @@ class Change:
     Attributes:
         kind: what changed.
         container: index of the original container in the call's facts.
-        key: dictionary key or attribute name; None for a list.
+        key: dictionary key or attribute name; None for a list or deque.
         value: the new value, made of shadow objects.
     """
 
@@ -60,7 +60,7 @@ class Cloned:
         container: index of the original in the call's facts.
         original: what was cloned.
         clone: the clone.
-        items: of a dictionary, list, set or function (`function_parts`); None for other objects.
+        items: of a dictionary, list, deque, set or function (`function_parts`); None for others.
         attributes: of its instance dictionary.
         slots: of its `__slots__`.
         factory: the clone of a defaultdict's `default_factory`.
@@ -128,8 +128,9 @@ def _compare_contents(each: Cloned, found: list[Change]) -> None:
         now = dict(dict_base(type(clone)).items(clone))
         kinds = ChangeKind.SET_ITEM, ChangeKind.DELETE_ITEM
         _compare_mapping(each.container, each.items, now, *kinds, found)
-    elif isinstance(clone, list):
-        elements = list(list.__iter__(clone))
+    elif isinstance(clone, (list, collections.deque)):
+        base: Any = list if isinstance(clone, list) else collections.deque
+        elements = list(base.__iter__(clone))
         if not _same_items(elements, each.items):
             found.append(Change(ChangeKind.REPLACE_LIST, each.container, None, elements))
     elif isinstance(clone, set) and not _same_items(list(set.__iter__(clone)), each.items):

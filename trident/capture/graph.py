@@ -20,19 +20,20 @@ def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors that the traced code made of literals, by the target of their `get_attr` nodes.
 
     Raises:
-        UnsupportedError: the code reads a tensor that came from elsewhere.
+        UnsupportedError: the code reads a tensor that came from elsewhere, or a generator.
     """
     constants = {}
     for node in graph_module.graph.nodes:
         if node.op != "get_attr":
             continue
         value = getattr(graph_module, node.target)
+        if isinstance(value, torch.Generator):
+            raise UnsupportedError(
+                "the call draws random numbers from a generator of its own", _line(node)
+            )
         fresh = all(user.target in LIFTS for user in node.users)
         if isinstance(value, FakeTensor) or not fresh:
-            raise UnsupportedError(
-                OUTSIDE,
-                next((user.meta["where"][1] for user in node.users if "where" in user.meta), None),
-            )
+            raise UnsupportedError(OUTSIDE, _line(node))
         constants[node.target] = value
     return constants
 
@@ -42,6 +43,11 @@ def drop_profiler_ranges(graph: torch.fx.Graph) -> None:
     for node in reversed(graph.nodes):
         if getattr(node.target, "namespace", None) == "profiler":
             graph.erase_node(node)
+
+
+def _line(constant: torch.fx.Node) -> str | None:
+    """The user's line that uses a constant."""
+    return next((user.meta["where"][1] for user in constant.users if "where" in user.meta), None)
 
 
 def take_inputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -54,7 +55,7 @@ class Observer:
         values = [*attributes_of(container).values()]
         if isinstance(container, dict):
             values += dict.values(container)
-        elif isinstance(container, (list, tuple)):
+        elif isinstance(container, (list, tuple, collections.deque)):
             values += container
         for value in values:
             if isinstance(value, types.ModuleType):

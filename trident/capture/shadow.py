@@ -6,6 +6,7 @@ Afterwards `Shadow.changes` tells how the forward changed the clones.
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import weakref
@@ -162,6 +163,8 @@ class Shadow:
                 factory = clone.default_factory = self.clone(obj.default_factory)
         elif isinstance(obj, list):
             clone = list.__new__(cls)
+        elif isinstance(obj, collections.deque):
+            clone = collections.deque(maxlen=obj.maxlen)
         elif isinstance(obj, set):
             clone = set.__new__(cls)
         else:
@@ -182,6 +185,9 @@ class Shadow:
             list.extend(
                 clone, [self._clone_member(obj, i, x) for i, x in enumerate(list.__iter__(obj))]
             )
+            items = list(clone)
+        elif isinstance(obj, collections.deque):
+            clone.extend(self._clone_member(obj, i, x) for i, x in enumerate(obj))
             items = list(clone)
         elif isinstance(obj, set):
             items = copy_in_order(obj, clone)

@@ -6,6 +6,7 @@ Code that changes them cannot be captured; what it changed is put back, so that 
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import types
@@ -108,6 +109,9 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
     if isinstance(obj, list):
         inner = list(list.__iter__(obj))
         parts += inner
+    elif isinstance(obj, collections.deque):
+        inner = list(collections.deque.__iter__(obj))
+        parts += inner
     elif isinstance(obj, dict):
         inner = [_Pair(item) for item in _dict_items(obj)]
         parts += [part for pair in inner for part in pair]
@@ -192,6 +196,9 @@ def _put_back(obj: Any, before: Any) -> None:
     inner, attributes, slots, _ = before
     if isinstance(obj, list):
         list.__setitem__(obj, slice(None), inner)
+    elif isinstance(obj, collections.deque):
+        collections.deque.clear(obj)
+        collections.deque.extend(obj, inner)
     elif isinstance(obj, dict):
         base = dict_base(type(obj))
         base.clear(obj)

@@ -210,6 +210,14 @@ class WordReader(WordStream):
         for index in range(count):
             self.value(f"{place}[{index}]")
 
+    def _deque(self, place: str) -> None:
+        count = self._take() & PAYLOAD
+        longest = self._signed()
+        limit = "" if longest < 0 else f", at most {longest}"
+        self._say(f"length of {place}", f"{count} (deque{limit})")
+        for index in range(count):
+            self.value(f"{place}[{index}]")
+
     def _closed_list(self, place: str) -> None:
         self._take()
         self._say(f"length of {place}", "any: it is only appended to")
@@ -311,6 +319,7 @@ _LEAVES = ("INT", "BIG_INT", "FLOAT", "COMPLEX", "STRING", "BYTES", "DEVICE")
 _CONTAINERS: dict[str, Callable[[WordReader, str], None]] = {
     "TUPLE": WordReader._items,
     "LIST": WordReader._items,
+    "DEQUE": WordReader._deque,
     "CLOSED_LIST": WordReader._closed_list,
     "SET": WordReader._set,
     "DICT": WordReader._dict,
