@@ -5,8 +5,9 @@
 
 Host time of a call, wall time until the device is done, and device time, in microseconds; medians
 of calls that each start from an idle device. Each system runs in a process of its own; all of
-them measure one operator before the next, so a run that is stopped keeps what it has. FlagGems
-tunes once: its caches are shared by the systems and new for each run. Results are compared with
+them measure one operator before the next, so a run that is stopped keeps what it has. They compile
+an operator at the same time and measure one after the other. FlagGems tunes once, before that: its
+caches are shared by the systems and new for each run. Results are compared with
 the eager wrapper's, Trident's bit by bit. --smoke: small shapes, few calls, without a GPU in
 Triton's interpreter; it proves that the benchmark runs and measures nothing of interest.
 """
@@ -14,6 +15,7 @@ Triton's interpreter; it proves that the benchmark runs and measures nothing of 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -42,6 +44,7 @@ OPERATORS = (
     *(*UNARY, *BINARY, "pow", "masked_fill", "softmax", "rms_norm", "cumsum", "sum_dim", "cat"),
     *("embedding", "mm", "addmm", "bmm"),
 )
+PREPARE, MEASURE = "prepare", "measure"
 MODES = ("eager", "default", "skip-guards", "trident", "trident-stream")
 DEFAULT_MODES = MODES[:4]
 LABELS = {
@@ -162,8 +165,17 @@ def _check(mode: str, got: torch.Tensor, wanted: torch.Tensor) -> None:
         raise AssertionError("wrong result")
 
 
-def measure(package: Any, mode: str, name: str, smoke: bool) -> list[dict[str, Any]]:
-    """One result per size: host, wall and device time, and the number of device operations."""
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """An operator that a system has tuned and compiled, with the arguments of its five calls."""
+
+    name: str
+    run: Callable[..., Any]
+    calls: list[tuple[Any, ...]]
+
+
+def prepare(package: Any, mode: str, name: str, smoke: bool) -> Prepared:
+    """Has a system compile an operator for all sizes, and compares what it returns."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator(device).manual_seed(0)
 
@@ -181,21 +193,27 @@ def measure(package: Any, mode: str, name: str, smoke: bool) -> list[dict[str, A
     for given in calls:
         for _ in range(3):  # one that tunes, one that compiles, one that hits
             _check(mode, run(*given), function(*given))
+    return Prepared(name, run, calls)
+
+
+def measure(mode: str, prepared: Prepared, smoke: bool) -> list[dict[str, Any]]:
+    """One result per size: host, wall and device time, and the number of device operations."""
+    run = prepared.run
     stance: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if mode == "skip-guards":
         stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
     found = []
     with stance:
-        for index, given in enumerate(calls):
+        for index, given in enumerate(prepared.calls):
 
             def call(given: tuple[Any, ...] = given) -> Any:
                 return run(*given)
 
             times = common.measure(call, *((2, 1) if smoke else (60, 15)))
-            work, count = common.device_work(call) if device == "cuda" else (None, None)
+            work, count = common.device_work(call) if torch.cuda.is_available() else (None, None)
             found.append(
                 dict(
-                    operator=name,
+                    operator=prepared.name,
                     size=index,
                     mode=mode,
                     host_us=times.host_us,
@@ -211,14 +229,19 @@ def measure(package: Any, mode: str, name: str, smoke: bool) -> list[dict[str, A
 
 @torch.no_grad()
 def worker(mode: str, smoke: bool) -> None:
-    """Reads operators, a line each, and answers with their results and an empty line."""
+    """Serves PREPARE and MEASURE of an operator, a line each: results, and then an empty one."""
     torch._dynamo.config.recompile_limit = 100
+    prepared: Prepared | None = None
     with _flag_gems(smoke) as package:
         for line in sys.stdin:
-            name = line.strip()
+            task, name = line.split()
             try:
-                for result in measure(package, mode, name, smoke):
-                    common.emit(**result)
+                if task == PREPARE:
+                    prepared = None
+                    prepared = prepare(package, mode, name, smoke)
+                elif prepared is not None:
+                    for result in measure(mode, prepared, smoke):
+                        common.emit(**result)
             except Exception as error:  # a system that cannot run an operator is a result, too
                 text = f"{type(error).__name__}: {error}"
                 common.emit(operator=name, mode=mode, error=text[:300])
@@ -234,8 +257,8 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
-    def ask(self, operator: str, timeout: float) -> list[dict[str, Any]]:
-        """What the system measures of an operator, within `timeout` seconds, 0 for not at all.
+    def ask(self, task: str, operator: str, timeout: float) -> list[dict[str, Any]]:
+        """What comes of a task within `timeout` seconds, 0 for not at all.
 
         A result with the key ``error`` if it fails.
         """
@@ -246,7 +269,7 @@ class Worker:
         assert self._process is not None and self._process.stdin is not None
         results: list[dict[str, Any]] = []
         try:
-            self._process.stdin.write(operator + "\n")
+            self._process.stdin.write(f"{task} {operator}\n")
             self._process.stdin.flush()
             end = time.monotonic() + timeout
             while (line := self._next_line(end)) is not None:
@@ -291,6 +314,23 @@ class Worker:
             common.end_group(self._process)
             self._process.wait()
             self._process = None
+
+
+def _measured(
+    workers: dict[str, Worker], operator: str, timeout: Callable[[], float]
+) -> dict[str, list[dict[str, Any]]]:
+    """By system, what it measures of an operator; what failed at compiling is not measured."""
+
+    def prepared(mode: str) -> list[dict[str, Any]]:
+        return workers[mode].ask(PREPARE, operator, timeout())
+
+    first, *others = workers  # the first one tunes
+    found = {first: prepared(first)}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        found.update(zip(others, pool.map(prepared, others), strict=True))
+    for mode, failed in found.items():
+        found[mode] = failed or workers[mode].ask(MEASURE, operator, timeout())
+    return found
 
 
 def _row(title: str, modes: Sequence[str], found: dict[str, dict[str, Any]]) -> str:
@@ -370,10 +410,7 @@ def main() -> int:
         try:
             _print_header(modes)
             for name in operators:
-                found = {
-                    mode: each.ask(name, limit.left(options.timeout))
-                    for mode, each in workers.items()
-                }
+                found = _measured(workers, name, lambda: limit.left(options.timeout))
                 results += [result for each in found.values() for result in each]
                 for index in range(len(sizes.shapes)):
                     by_mode = {
