@@ -6,8 +6,8 @@
 Random weights in bf16, batch 1, one new token at position 512 of a 1,024-slot static cache. Host
 time: until the call returns; device time: its kernels added up; wall time: until the device is
 done; all medians of one step, in milliseconds. Peak is the most memory that PyTorch held during a
-step. Each system runs in a process of its own; the compiled code of the first Trident is on disk
-for the second.
+step. Each system runs each model in a process of its own; the compiled code of the first Trident
+is on disk for the second.
 `--check-tokens` instead generates that many greedy tokens with eager and with Trident and
 compares them exactly.
 """
@@ -45,7 +45,6 @@ TIMES = ("host_ms", "device_ms", "wall_ms")
 
 @torch.no_grad()
 def worker_time(name: str, mode: str) -> None:
-    common.forget_other_models()
     step = Step(build(name))
     prompt = torch.randint(0, 1000, (1, CONTEXT), device="cuda")
     step(prompt, torch.arange(CONTEXT, device="cuda")[None])
@@ -69,7 +68,7 @@ def worker_time(name: str, mode: str) -> None:
 
         def capture_and_replay() -> None:
             nonlocal timed
-            timed = common.hand_captured(call)
+            timed = common.hand_captured(call).replay
             timed()
 
         first = common.first_call(capture_and_replay)
@@ -250,33 +249,31 @@ def main() -> int:
     modes = common.chosen(options.modes, MODES, "mode")
     common.require_gpu()
     if options.worker:
-        for name in models:
-            if options.worker.isdigit():
-                worker_check(name, int(options.worker))
-            else:
-                worker_time(name, options.worker)
+        (name,) = models
+        if options.worker.isdigit():
+            worker_check(name, int(options.worker))
+        else:
+            worker_time(name, options.worker)
         return 0
 
     facts = common.machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     limit = common.TimeLimit(options.limit)
-    # The systems are timed one after the other, for all models each; tokens are not timed.
-    jobs = [(each, models) for each in ORDER if each in modes]
+    # The systems are timed one after the other; tokens are not timed.
+    works = [each for each in ORDER if each in modes]
     if options.check_tokens:
-        jobs = [(str(options.check_tokens), [name]) for name in models]
+        works = [str(options.check_tokens)]
+    jobs = [(work, name) for work in works for name in models]
 
-    def run(job: tuple[str, list[str]]) -> list[dict[str, Any]]:
-        work, names = job
-        timeout = limit.left(options.timeout * len(names))
-        return run_worker(__file__, work, names, "model", timeout)
+    def run(job: tuple[str, str]) -> dict[str, Any]:
+        return run_worker(__file__, *job, "model", limit.left(options.timeout))
 
     results: list[dict[str, Any]] = []
     with concurrent.futures.ThreadPoolExecutor(len(models) if options.check_tokens else 1) as pool:
-        for (job, _), found in zip(jobs, pool.map(run, jobs), strict=True):
-            for result in found:
-                results.append({"mode": job, **result})
-                label = LABELS.get(job, f"{job} tokens")
-                print(f"{result['model']}, {label}: {progress(result)}", flush=True)
+        for (work, name), result in zip(jobs, pool.map(run, jobs), strict=True):
+            results.append({"mode": work, **result})
+            label = LABELS.get(work, f"{work} tokens")
+            print(f"{name}, {label}: {progress(result)}", flush=True)
             # A run that is stopped early keeps what it has measured.
             common.write_json(options.output, facts, results)
     if options.output:

@@ -3,13 +3,14 @@
     python benchmarks/flaggems.py [--modes eager,...] [--operators abs,...] [--output FILE]
     python benchmarks/flaggems.py --smoke
 
-Host time of a call, wall time until the device is done, and device time, in microseconds; medians
-of calls that each start from an idle device. Each system runs in a process of its own; all of
-them measure one operator before the next, so a run that is stopped keeps what it has. They compile
-an operator at the same time and measure one after the other. FlagGems tunes once, before that: its
-caches are shared by the systems and new for each run. Results are compared with
-the eager wrapper's, Trident's bit by bit. --smoke: small shapes, few calls, without a GPU in
-Triton's interpreter; it proves that the benchmark runs and measures nothing of interest.
+Host time of a call and wall time until the device is done, in microseconds, medians of calls that
+each start from an idle device; device time of the wrappers and of Trident, measured last. Each
+system runs in a process of its own; all of them measure one operator before the next, so a run that
+is stopped keeps what it has. They compile an operator at the same time and measure one after the
+other. FlagGems tunes once, before that: its caches are shared by the systems and new for each run.
+Results are compared with the eager wrapper's, Trident's bit by bit. --smoke: small shapes, few
+calls, without a GPU in Triton's interpreter; it proves that the benchmark runs and measures nothing
+of interest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -28,121 +30,34 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # absent under PYTHONSAFEPATH
 
 import common  # noqa: E402
-
-UNARY = (*("abs", "exp", "neg", "silu", "gelu", "relu", "tanh", "sigmoid", "rsqrt", "sin", "cos"),)
-BINARY = ("add", "mul", "lt")
-OPERATORS = (
-    *(*UNARY, *BINARY, "pow", "masked_fill", "softmax", "rms_norm", "cumsum", "sum_dim", "cat"),
-    *("embedding", "mm", "addmm", "bmm"),
+from flaggems_operators import (  # noqa: E402
+    FULL,
+    OPERATORS,
+    SMALL,
+    Sizes,
+    arguments,
+    flag_gems,
+    wrapper,
 )
-PREPARE, MEASURE = "prepare", "measure"
+
+PREPARE, MEASURE, PROFILE = "prepare", "measure", "profile"
 MODES = ("eager", "default", "skip-guards", "trident", "trident-stream")
 DEFAULT_MODES = MODES[:4]
+PROFILED = ("eager", "trident", "trident-stream")  # torch.compile has forgotten it by then
 LABELS = {
     "default": "torch.compile",
     "skip-guards": "guards skipped",
     "trident": "Trident",
     "trident-stream": "Trident, no graphs",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Sizes:
-    """The sizes of the five calls of each operator.
-
-    Attributes:
-        shapes: of elementwise operators, norms and reductions.
-        rows: of lookups and products.
-        vocabulary: rows of the embedding's table.
-        width: its columns, and both extents of a product's weight.
-        heads: batch of the batched product of rows x depth and depth x columns.
-    """
-
-    shapes: Sequence[tuple[int, int]]
-    rows: Sequence[int]
-    vocabulary: int
-    width: int
-    heads: int
-    depth: int
-    columns: int
-
-
-FULL = Sizes(
-    [(1, 4096), (16, 4096), (128, 4096), (1, 12288), (1024, 128)],
-    (1, 4, 16, 64, 128),
-    *(1000, 4096, 32, 128, 512),
-)
-SMALL = Sizes(
-    [(1, 128), (4, 128), (8, 128), (1, 384), (32, 16)], (1, 4, 16, 3, 8), *(100, 64, 2, 32, 64)
-)
-
-Normal = Callable[..., torch.Tensor]
-
-
-def arguments(
-    name: str, sizes: Sizes, index: int, normal: Normal, below: Callable[..., torch.Tensor]
-) -> tuple[Any, ...]:
-    """What an operator is called with, on the `index`-th of its sizes.
-
-    Args:
-        normal: makes a bfloat16 tensor of a shape; ``below(limit, *shape)`` one of int64.
-    """
-    shape, rows, width = sizes.shapes[index], sizes.rows[index], sizes.width
-    if name in UNARY:
-        return (normal(*shape),)
-    if name in BINARY:
-        return normal(*shape), normal(*shape)
-    table: dict[str, Callable[[], tuple[Any, ...]]] = {
-        "pow": lambda: (normal(*shape), 2),
-        "masked_fill": lambda: (normal(*shape), normal(*shape) > 0, 0.5),
-        "softmax": lambda: (normal(*shape), -1),
-        "rms_norm": lambda: (normal(*shape), [shape[-1]], normal(shape[-1]), 1e-6),
-        "cumsum": lambda: (normal(*shape), -1),
-        "sum_dim": lambda: (normal(*shape), [-1]),
-        "cat": lambda: ([normal(*shape), normal(*shape)], -1),
-        "embedding": lambda: (
-            normal(sizes.vocabulary, width),
-            below(sizes.vocabulary, 1, rows),
-        ),
-        "mm": lambda: (normal(rows, width), normal(width, width)),
-        "addmm": lambda: (normal(width), normal(rows, width), normal(width, width)),
-        "bmm": lambda: (
-            normal(sizes.heads, rows, sizes.depth),
-            normal(sizes.heads, sizes.depth, sizes.columns),
-        ),
-    }
-    return table[name]()
-
-
-def wrapper(package: Any, name: str) -> Callable[..., Any]:
-    """FlagGems' function of an operator."""
-    return getattr(package.ops, {"pow": "pow_tensor_scalar"}.get(name, name))
-
-
-@contextlib.contextmanager
-def _flag_gems(smoke: bool) -> Iterator[Any]:
-    """The package; in a smoke run without a GPU with what the tests put in its place."""
-    sys.path.insert(0, str(ROOT / "tests" / "python" / "corpora"))
-    with contextlib.ExitStack() as stack:
-        import pytest
-        from h200 import describe_h200, import_flag_gems
-        from triton_on_cpu import triton_on_cpu
-
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        without_gpu = smoke and not torch.cuda.is_available()
-        if without_gpu:
-            stack.enter_context(triton_on_cpu())
-            describe_h200(patch)
-        yield import_flag_gems(patch, without_gpu)
 
 
 def _system(mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,7 +112,7 @@ def prepare(package: Any, mode: str, name: str, smoke: bool) -> Prepared:
 
 
 def measure(mode: str, prepared: Prepared, smoke: bool) -> list[dict[str, Any]]:
-    """One result per size: host, wall and device time, and the number of device operations."""
+    """One result per size: host and wall time."""
     run = prepared.run
     stance: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if mode == "skip-guards":
@@ -210,7 +125,6 @@ def measure(mode: str, prepared: Prepared, smoke: bool) -> list[dict[str, Any]]:
                 return run(*given)
 
             times = common.measure(call, *((2, 1) if smoke else (60, 15)))
-            work, count = common.device_work(call) if torch.cuda.is_available() else (None, None)
             found.append(
                 dict(
                     operator=prepared.name,
@@ -218,8 +132,6 @@ def measure(mode: str, prepared: Prepared, smoke: bool) -> list[dict[str, Any]]:
                     mode=mode,
                     host_us=times.host_us,
                     wall_us=times.wall_us,
-                    device_us=work,
-                    operations=count,
                 )
             )
     if mode.startswith("trident"):
@@ -227,21 +139,35 @@ def measure(mode: str, prepared: Prepared, smoke: bool) -> list[dict[str, Any]]:
     return found
 
 
+def profile(mode: str, prepared: Prepared) -> list[dict[str, Any]]:
+    """One result per size: device time, and the number of device operations."""
+    found = []
+    for index, given in enumerate(prepared.calls):
+        work, count = common.device_work(functools.partial(prepared.run, *given))
+        found.append(
+            dict(operator=prepared.name, size=index, mode=mode, device_us=work, operations=count)
+        )
+    return found
+
+
 @torch.no_grad()
 def worker(mode: str, smoke: bool) -> None:
-    """Serves PREPARE and MEASURE of an operator, a line each: results, and then an empty one."""
+    """Serves tasks on an operator, a line each: results, and then an empty one."""
     torch._dynamo.config.recompile_limit = 100
-    prepared: Prepared | None = None
-    with _flag_gems(smoke) as package:
+    prepared: dict[str, Prepared] = {}
+    with flag_gems(smoke) as package:
         for line in sys.stdin:
             task, name = line.split()
             try:
+                results = []
                 if task == PREPARE:
-                    prepared = None
-                    prepared = prepare(package, mode, name, smoke)
-                elif prepared is not None:
-                    for result in measure(mode, prepared, smoke):
-                        common.emit(**result)
+                    prepared[name] = prepare(package, mode, name, smoke)
+                elif task == MEASURE:
+                    results = measure(mode, prepared[name], smoke)
+                elif name in prepared:
+                    results = profile(mode, prepared[name])
+                for result in results:
+                    common.emit(**result)
             except Exception as error:  # a system that cannot run an operator is a result, too
                 text = f"{type(error).__name__}: {error}"
                 common.emit(operator=name, mode=mode, error=text[:300])
@@ -333,9 +259,21 @@ def _measured(
     return found
 
 
+def _add_device_times(
+    workers: dict[str, Worker], results: list[dict[str, Any]], timeout: Callable[[], float]
+) -> None:
+    """Completes results by what the profiler says, and adds one for each failure."""
+    by_place = {(r["mode"], r["operator"], r.get("size")): r for r in results}
+    for mode, operator in dict.fromkeys((r["mode"], r["operator"]) for r in results):
+        if mode in PROFILED:
+            for found in workers[mode].ask(PROFILE, operator, timeout()):
+                result = by_place.get((mode, operator, found.get("size")))
+                results.append(found) if result is None else result.update(found)
+
+
 def _row(title: str, modes: Sequence[str], found: dict[str, dict[str, Any]]) -> str:
     cells = [title.ljust(22)]
-    for key in ("host_us", "wall_us", "device_us"):
+    for key in ("host_us", "wall_us"):
         for mode in modes:
             value = found.get(mode, {}).get(key)
             cells.append("-".rjust(9) if value is None else f"{value:9.1f}")
@@ -370,9 +308,9 @@ def summary(results: list[dict[str, Any]], mode: str) -> list[str]:
 
 
 def _print_header(modes: Sequence[str]) -> None:
-    print("\nHost time, wall time, device time of a call, us\n")
+    print("\nHost time and wall time of a call, us\n")
     group = " ".join(LABELS.get(mode, mode)[:9].rjust(9) for mode in modes)
-    print(" ".join(["operator".ljust(22), *[group] * 3]))
+    print(" ".join(["operator".ljust(22), *[group] * 2]))
 
 
 def main() -> int:
@@ -425,6 +363,9 @@ def main() -> int:
                         if "error" in result:
                             print(f"  {name}, {result['mode']}: {result['error']}", flush=True)
                 # A run that is stopped early keeps what it has measured.
+                common.write_json(options.output, facts, results)
+            if here:
+                _add_device_times(workers, results, lambda: limit.left(options.timeout))
                 common.write_json(options.output, facts, results)
         finally:
             for each in workers.values():

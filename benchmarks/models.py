@@ -40,17 +40,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def run_worker(
-    script: str, job: str, names: list[str], key: str, timeout: float
-) -> list[dict[str, Any]]:
-    """One result per model out of one process, as `common.run_worker` gives them.
+def run_worker(script: str, job: str, name: str, key: str, timeout: float) -> dict[str, Any]:
+    """A model's result from a process of its own, with an error if there is none.
 
-    A model without a result has an error. Results name their model by ``key``.
+    Results name their model by ``key``.
     """
-    found = common.run_worker(script, [job, "--models", ",".join(names)], timeout)
-    error = next((each["error"] for each in found if "error" in each), "no result")
-    by_name = {each[key]: each for each in found if key in each}
-    return [by_name.get(name, {key: name, "error": error}) for name in names]
+    found = common.run_worker(script, [job, "--models", name], timeout)
+    return {key: name, **(found[0] if found else {"error": "no result"})}
 
 
 def build(name: str) -> torch.nn.Module:

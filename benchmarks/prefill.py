@@ -6,11 +6,12 @@ Random weights in bf16, batch 1: prompts of 384 and 448 tokens first, so that th
 that varies, then one of 512 is timed: host, device and wall time as in decode.py, in milliseconds.
 A call makes the cache and returns it with the last position's logits. Peak is the most memory that
 PyTorch held during a call, weights included; held is what it holds more after a call than before,
-results aside. Each system runs in a process of its own.
+results aside. Each system runs each model in a process of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import sys
 from typing import Any
@@ -43,7 +44,6 @@ class Prefill(torch.nn.Module):
 
 @torch.no_grad()
 def worker(name: str, mode: str) -> None:
-    common.forget_other_models()
     prefill = Prefill(build(name))
     fast: Any = prefill
     if mode == "default":
@@ -101,20 +101,19 @@ def main() -> int:
     modes = common.chosen(options.modes, MODES, "mode")
     common.require_gpu()
     if options.worker:
-        for name in models:
-            worker(name, options.worker)
+        (name,) = models
+        worker(name, options.worker)
         return 0
 
     facts = common.machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     limit = common.TimeLimit(options.limit)
     results: list[dict[str, Any]] = []
-    for mode in modes:
-        timeout = limit.left(options.timeout * len(models))
-        for result in run_worker(__file__, mode, models, "prefill", timeout):
-            results.append({"mode": mode, **result})
-            told = result.get("error") or f"{result['wall_ms']:.3f} ms"
-            print(f"{result['prefill']}, {LABELS[mode]}: {told}", flush=True)
+    for mode, name in itertools.product(modes, models):
+        result = run_worker(__file__, mode, name, "prefill", limit.left(options.timeout))
+        results.append({"mode": mode, **result})
+        told = result.get("error") or f"{result['wall_ms']:.3f} ms"
+        print(f"{name}, {LABELS[mode]}: {told}", flush=True)
         # A run that is stopped early keeps what it has measured.
         common.write_json(options.output, facts, results)
     if options.output:
