@@ -22,9 +22,10 @@ BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import flaggems  # noqa: E402
+import flaggems_operators as operators  # noqa: E402
 
 CORPUS = "FlagGems"
-SIZES = flaggems.FULL if torch.cuda.is_available() else flaggems.SMALL
+SIZES = operators.FULL if torch.cuda.is_available() else operators.SMALL
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +49,16 @@ def arguments(name: str, index: int) -> Callable[[Draw], tuple[Any, ...]]:
         def normal(*shape: int) -> torch.Tensor:
             return draw.normal(*shape, dtype=torch.bfloat16)
 
-        return flaggems.arguments(name, SIZES, index, normal, draw.below)
+        return operators.arguments(name, SIZES, index, normal, draw.below)
 
     return make
 
 
-@pytest.mark.parametrize("name", flaggems.OPERATORS)
+@pytest.mark.parametrize("name", operators.OPERATORS)
 def test_operator_is_eager(
     name: str, flag_gems: Any, tally: Tally, device: torch.device, launches: Launches | None
 ) -> None:
-    tally.check(Case(name, flaggems.wrapper(flag_gems, name), arguments(name, 0)), device, {})
+    tally.check(Case(name, operators.wrapper(flag_gems, name), arguments(name, 0)), device, {})
 
 
 def _all(functions: list[Callable[..., Any]], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -69,8 +70,8 @@ def test_operators_on_other_shapes(
     index: int, flag_gems: Any, tally: Tally, device: torch.device, launches: Launches | None
 ) -> None:
     """All operators in one call, so that each further shape costs one specialization."""
-    functions = [flaggems.wrapper(flag_gems, name) for name in flaggems.OPERATORS]
-    makers = [arguments(name, index) for name in flaggems.OPERATORS]
+    functions = [operators.wrapper(flag_gems, name) for name in operators.OPERATORS]
+    makers = [arguments(name, index) for name in operators.OPERATORS]
     case = Case(
         f"all operators, shape {index}",
         functools.partial(_all, functions),
@@ -128,7 +129,7 @@ def test_kernels_compute_what_pytorch_does(
     }
     for name, reference in references.items():
         given = arguments(name, 1)(Draw(device, 3))
-        got = flaggems.wrapper(flag_gems, name)(*given)
+        got = operators.wrapper(flag_gems, name)(*given)
         precise = [each.double() if isinstance(each, torch.Tensor) else each for each in given]
         torch.testing.assert_close(
             got.double(), reference(*precise).double(), rtol=2e-2, atol=2e-2, msg=name
