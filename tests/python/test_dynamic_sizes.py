@@ -199,15 +199,3 @@ def test_layout_change_is_another_specialization() -> None:
         agree(optimized, function, lambda n=n: (torch.randn(n, 4),))
         agree(optimized, function, lambda n=n: (torch.randn(4, n).t(),))
         agree(optimized, function, lambda n=n: (torch.randn(n, 8)[:, :4],))
-
-
-def test_aliased_arguments_keep_sizes_fixed() -> None:
-    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        x.add_(1)
-        return y * 2
-
-    optimized = optimize(function)
-    for n in [5, 6, 7, 8]:
-        x = torch.arange(float(n))
-        torch.testing.assert_close(optimized(x, x[:]), (torch.arange(float(n)) + 1) * 2)
-    assert optimized.stats()["fallbacks"] == 0

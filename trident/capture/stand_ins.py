@@ -130,12 +130,17 @@ class StandIns:
     def fake(self, index: int) -> torch.Tensor:
         """What stands for tensor ``index``, under the current FakeTensorMode.
 
+        Its memory is its own, also where another tensor of the call shares it: programs do not
+        depend on what shares memory, which is no fact of a call.
+
         Raises:
-            UnsupportedError: where the tensor is more than its geometry: a parameter, or memory
-                that another tensor of the call shares.
+            UnsupportedError: where the tensor is more than its geometry: a parameter, or empty.
         """
         tensor = self._tensors[index]
-        self._check(index, tensor)
+        if type(tensor) is not torch.Tensor:
+            raise UnsupportedError(f"a tensor of type {type(tensor).__name__} varies in size")
+        if tensor.numel() == 0:
+            raise UnsupportedError("a tensor without elements varies in size")
         sizes = [
             self._word(SoftKind.SIZE, index, axis, size) for axis, size in enumerate(tensor.shape)
         ]
@@ -149,16 +154,6 @@ class StandIns:
             memory = torch.empty((extent + offset,), dtype=tensor.dtype, device=tensor.device)
             fake = torch.as_strided(memory, sizes, strides, offset)
         return fake.requires_grad_() if tensor.requires_grad else fake
-
-    def _check(self, index: int, tensor: torch.Tensor) -> None:
-        if type(tensor) is not torch.Tensor:
-            raise UnsupportedError(f"a tensor of type {type(tensor).__name__} varies in size")
-        if tensor.numel() == 0:
-            raise UnsupportedError("a tensor without elements varies in size")
-        memory = tensor.untyped_storage().data_ptr()
-        for other, candidate in enumerate(self._tensors):
-            if other != index and candidate.untyped_storage().data_ptr() == memory:
-                raise UnsupportedError("a tensor that varies in size shares memory with another")
 
     def _values(self, kind: SoftKind, index: int, axis: int) -> tuple[int, ...]:
         """What a word is in this call and in the earlier ones."""
