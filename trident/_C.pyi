@@ -331,6 +331,9 @@ class Diversion:
         """Calls `answer` instead where the first or second argument is of exactly one of these
         types; of `int` and `float` where there is one argument. Returns what the builtin was."""
 
+    def disguise(self, type: type, property: property, /) -> None:
+        """Lets a class without `__class__` of its own have this one."""
+
     def end(self) -> None: ...
 
 def builtin_but_for(

@@ -139,6 +139,29 @@ class DivertedType {
   int index_;
 };
 
+// A class whose instances say that theirs is another one: `__class__` is looked up among the class's
+// own attributes, where Python does not let anyone put it.
+class Disguise {
+ public:
+  Disguise(PyTypeObject* type, PyObject* property) : type_(Ref::borrow(as_object(type))) {
+    if (PyDict_SetItemString(type->tp_dict, kName, property) < 0) throw PythonError();
+    PyType_Modified(type);
+  }
+  ~Disguise() {
+    auto* const type = reinterpret_cast<PyTypeObject*>(type_.get());
+    if (PyDict_DelItemString(type->tp_dict, kName) < 0) PyErr_WriteUnraisable(type_.get());
+    PyType_Modified(type);
+  }
+  Disguise(const Disguise&) = delete;
+  Disguise& operator=(const Disguise&) = delete;
+
+ private:
+  static constexpr const char* kName = "__class__";
+  static PyObject* as_object(PyTypeObject* type) { return reinterpret_cast<PyObject*>(type); }
+
+  Ref type_;
+};
+
 // Builtins that are diverted until `end`. One at a time: captures are serialized.
 class Diversion {
  public:
@@ -155,14 +178,21 @@ class Diversion {
         std::make_unique<DivertedFunction>(builtin.ptr(), types.ptr(), answer.ptr()));
     return py::reinterpret_borrow<py::object>(functions_.back()->original().get());
   }
+  // `property` answers for `__class__` of instances of a class without such an attribute.
+  void disguise(const py::type& type, const py::object& property) {
+    classes_.push_back(std::make_unique<Disguise>(reinterpret_cast<PyTypeObject*>(type.ptr()),
+                                                  property.ptr()));
+  }
   void end() {
     functions_.clear();
     types_.clear();
+    classes_.clear();
   }
 
  private:
   std::vector<std::unique_ptr<DivertedFunction>> functions_;
   std::vector<std::unique_ptr<DivertedType>> types_;
+  std::vector<std::unique_ptr<Disguise>> classes_;
 };
 
 }  // namespace
@@ -180,6 +210,7 @@ void bind_builtins(py::module_& m) {
   py::class_<Diversion>(m, "Diversion")
       .def(py::init<>())
       .def("divert", &Diversion::divert, py::arg("builtin"), py::arg("types"), py::arg("answer"))
+      .def("disguise", &Diversion::disguise, py::arg("type"), py::arg("property"))
       .def("end", &Diversion::end);
 }
 

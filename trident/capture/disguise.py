@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dis
 import functools
-import os
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -26,13 +24,22 @@ from trident.errors import UnsupportedError
 
 _isinstance = builtins.isinstance
 _len = builtins.len
-_DISGUISED = {torch.SymInt: 0, torch.SymFloat: 0.0}
-_STANDARD_LIBRARY = os.path.dirname(dis.__file__) + os.sep
+_DISGUISED: dict[type, Any] = {torch.SymInt: 0, torch.SymFloat: 0.0}
 
 
 def _is_instance(number: Any, classes: Any) -> bool:
     """The answer for a number that is a symbol."""
     return _isinstance(number if called_by_machinery() else _DISGUISED[type(number)], classes)
+
+
+def _class(number: Any) -> type:
+    """What a number that is a symbol says that its class is."""
+    return type(number) if called_by_machinery() else shown_class(number)
+
+
+def shown_class(number: Any) -> type:
+    """The class of a number, of one that is a symbol what it stands for."""
+    return type(_DISGUISED.get(type(number), number))
 
 
 def _length(tensor: torch.Tensor) -> Any:
@@ -54,10 +61,10 @@ def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
-    """While active, `isinstance` takes a SymInt for an int outside of PyTorch and Triton.
+    """While active, a SymInt is an int for `isinstance` and `__class__` outside of PyTorch.
 
-    There, `len` of a tensor is its first size, and turning a SymInt into text raises
-    UnsupportedError.
+    There, and outside of Triton, `len` of a tensor is its first size, and turning a SymInt into
+    text raises UnsupportedError.
 
     Yields:
         A list that receives what was refused, for the case that the user's code catches it.
@@ -71,6 +78,9 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
             raise problems[-1]
         return represent(self) if isinstance(self, torch.SymInt) else represent_float(self)
 
+    diversion = _C.Diversion()
+    for each in _DISGUISED:
+        diversion.disguise(each, property(_class))
     builtins.isinstance = _C.builtin_but_for(_isinstance, tuple(_DISGUISED), _is_instance)
     builtins.len = _C.builtin_but_for(_len, (FakeTensor,), _length)
     torch.SymInt.__repr__ = refuse  # type: ignore[method-assign]
@@ -78,42 +88,33 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
     try:
         yield problems
     finally:
+        diversion.end()
         builtins.isinstance = _isinstance
         builtins.len = _len
         torch.SymInt.__repr__ = represent  # type: ignore[method-assign]
         torch.SymFloat.__repr__ = represent_float  # type: ignore[method-assign]
 
 
-def _is_standard_library(path: str) -> bool:
-    return path.startswith("<frozen") or (
-        path.startswith(_STANDARD_LIBRARY) and "-packages" not in path[len(_STANDARD_LIBRARY) :]
-    )
+# What a SymInt has and an int has not.
+_TELLING = frozenset(dir(torch.SymInt)) | {"node", "__dict__"}
+_TELLING -= frozenset(dir(int))
 
 
 @functools.cache
-def _compares_types(code: types.CodeType) -> bool:
-    named = set()
-    for each in dis.get_instructions(code):
-        if each.opname == "MATCH_CLASS":
-            return True
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") or each.argval == "__class__":
-            named.add(each.argval)
-    return not named.isdisjoint(("int", "float")) and not named.isdisjoint(("type", "__class__"))
+def _asks_for_attributes(code: types.CodeType) -> bool:
+    asks = not {"hasattr", "getattr", "vars"}.isdisjoint(code.co_names)
+    return asks and any(_isinstance(each, str) and each in _TELLING for each in code.co_consts)
 
 
 def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
-    """Refuses code that may have compared the type of a symbolic int in a way that goes unseen.
+    """Refuses code that may have told a symbolic int from an int in a way that goes unseen.
 
     Raises:
-        UnsupportedError: the code names both `int` and `type`, or matches classes.
+        UnsupportedError: the code asks for an attribute that only a symbolic int has.
     """
     for code, namespace in executed:
-        if not {"int", "float"} & {*code.co_names} or _knows_symbolic_ints(namespace):
-            continue
-        if _is_standard_library(code.co_filename):
-            continue  # asks for the types of its own arguments, such as an enumeration's members
-        if _compares_types(code):
+        if not _knows_symbolic_ints(namespace) and _asks_for_attributes(code):
             raise UnsupportedError(
-                f"{code.co_qualname} may ask for the type of a size that varies",
+                f"{code.co_qualname} may ask for an attribute of a size that varies",
                 f"{code.co_filename}:{code.co_firstlineno}",
             )

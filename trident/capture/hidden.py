@@ -28,13 +28,14 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trident.capture.closed_lists import ClosedList
+from trident.capture.disguise import shown_class
 from trident.capture.graph import LIFTS
 from trident.errors import UnsupportedError
 
 _METHODS = (
     *("data_ptr", "storage_offset", "untyped_storage", "storage", "_typed_storage", "_is_view"),
     *("is_pinned", "is_shared", "share_memory_", "__repr__", "__format__", "__reduce_ex__"),
-    *("numpy", "__array__", "__dlpack__", "is_inference"),
+    *("numpy", "__array__", "__dlpack__", "is_inference", "apply_", "map_", "map2_"),
     *(
         "requires_grad_",
         "retain_grad",
@@ -161,7 +162,7 @@ class _Questions(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], FakeTensor):
             return _class_of(args[0])
-        shown = type(*args, **kwargs)
+        shown = shown_class(args[0]) if len(args) == 1 and not kwargs else type(*args, **kwargs)
         return list if shown is ClosedList else shown
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -172,7 +173,7 @@ class _Questions(type):
 
 
 class ClassQuestion(type, metaclass=_Questions):
-    """What the user's code finds as `type` during a trace: fakes show no class of their own."""
+    """What the user's code finds as `type` during a trace: no class of fakes or of symbols."""
 
 
 def show_classes() -> None:
