@@ -254,7 +254,8 @@ class Optimizer:
     def _note_eviction(self, evicted: SpecializationRecord | None) -> None:
         if evicted is not None:
             evicted.codes, evicted.reads = (), []
-            self.warnings.evicted()
+            if evicted.reason is None:
+                self.warnings.evicted()
 
     def _waits(self, problem: NotReadyError, facts: _C.Facts) -> bool:
         """Whether such a call is worth another capture; not one that never gets ready."""

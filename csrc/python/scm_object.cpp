@@ -235,7 +235,7 @@ std::shared_ptr<scm::Entry> Module::publish(const CallFacts& facts,
   }
   const scm::Mask mask{words.size(), std::move(symbolic)};
   std::shared_ptr<scm::Entry> evicted = table_.insert(words, mask, std::move(specialization));
-  if (evicted) ++stats.evictions;
+  if (evicted && evicted->compiled()) ++stats.evictions;
   return evicted;
 }
 

@@ -45,6 +45,7 @@ class Specialization : public scm::Entry {
   }
   // A size that was never met again needs no specialization of its own beside one for all sizes.
   bool replaceable() const override { return program != nullptr && hits == 0; }
+  bool compiled() const override { return program != nullptr; }
 
   // Runs the host program on this call's tensors and returns the call's result. The interpreter
   // lock is held on entry and return. It is released while a program runs kernels, which can block;

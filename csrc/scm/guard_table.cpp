@@ -46,7 +46,8 @@ std::shared_ptr<Entry> GuardTable::insert(Words words, const Mask& mask,
   const std::vector<uint64_t> fixed(own.begin(), own.end());
   if (!mask.symbolic.empty()) drop_replaceable(groups, mask, fixed, *entry);
   std::shared_ptr<Entry> evicted;
-  if (size_ >= capacity_) evict_oldest(&evicted);
+  const bool compiled = entry->compiled();
+  if (count(compiled) >= capacity_) evicted = evict_oldest(compiled);
   auto group = std::find_if(groups.begin(), groups.end(),
                             [&](const Group& other) { return other.mask == mask; });
   if (group == groups.end()) {
@@ -89,7 +90,13 @@ void GuardTable::drop_replaceable(std::vector<Group>& groups, const Mask& mask, 
   std::erase_if(groups, [](const Group& group) { return group.slots.empty(); });
 }
 
-void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {
+size_t GuardTable::count(bool compiled) const {
+  const std::vector<std::shared_ptr<Entry>> all = entries();
+  return static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [&](const auto& entry) { return entry->compiled() == compiled; }));
+}
+
+std::shared_ptr<Entry> GuardTable::evict_oldest(bool compiled) {
   struct Place {
     std::vector<Group>* groups = nullptr;
     size_t group = 0;
@@ -102,6 +109,7 @@ void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {
       for (const auto& [key, bucket] : groups[g].slots) {
         for (size_t i = 0; i < bucket.size(); ++i) {
           const Entry* entry = bucket[i].entry.get();
+          if (entry->compiled() != compiled) continue;
           if (!oldest.entry || entry->last_use_ < oldest.entry->last_use_) {
             oldest = {&groups, g, key, i, entry};
           }
@@ -109,16 +117,17 @@ void GuardTable::evict_oldest(std::shared_ptr<Entry>* evicted) {
       }
     }
   }
-  if (!oldest.entry) return;
+  if (!oldest.entry) return nullptr;
   const auto at = [](size_t index) { return static_cast<std::ptrdiff_t>(index); };
   Group& group = (*oldest.groups)[oldest.group];
   std::vector<Slot>& bucket = group.slots[oldest.key];
-  *evicted = std::move(bucket[oldest.index].entry);
+  std::shared_ptr<Entry> evicted = std::move(bucket[oldest.index].entry);
   bucket.erase(bucket.begin() + at(oldest.index));
   // What is empty would cost later look-ups a probe.
   if (bucket.empty()) group.slots.erase(oldest.key);
   if (group.slots.empty()) oldest.groups->erase(oldest.groups->begin() + at(oldest.group));
   --size_;
+  return evicted;
 }
 
 void GuardTable::clear() {

@@ -27,6 +27,8 @@ class Entry : public std::enable_shared_from_this<Entry> {
   virtual bool accepts(Words words) { return true; }
   // Whether the entry may go as soon as another one serves its calls, too.
   virtual bool replaceable() const { return false; }
+  // Whether it is a program, rather than the memory that there is none. Neither evicts the other.
+  virtual bool compiled() const { return true; }
 
   uint64_t hits = 0;
 
@@ -53,8 +55,8 @@ class GuardTable {
 
   // Publishes an entry for these facts. Replaceable entries that leave no other words open are
   // dropped where it serves the facts that they were published for.
-  // Where the table is full, the entry that was used longest ago is removed first and returned, so
-  // that the caller can report it.
+  // Where the table has as many of its kind, compiled or not, as its capacity, the one of them that
+  // was used longest ago is removed first and returned, so that the caller can report it.
   std::shared_ptr<Entry> insert(Words words, const Mask& mask, std::shared_ptr<Entry> entry);
 
   void clear();
@@ -76,7 +78,8 @@ class GuardTable {
 
   Words fixed_words(const Mask& mask, Words words);
   void drop_replaceable(std::vector<Group>& groups, const Mask& mask, Words fixed, Entry& entry);
-  void evict_oldest(std::shared_ptr<Entry>* evicted);
+  size_t count(bool compiled) const;
+  std::shared_ptr<Entry> evict_oldest(bool compiled);
 
   size_t capacity_;
   HashFunction hash_;

@@ -279,6 +279,30 @@ TEST(GuardTable, EvictionReachesEveryMaskAndNumberOfWords) {
   EXPECT_EQ(table.size(), 2u);
 }
 
+// The memory that calls with certain facts run eagerly.
+struct Eager : Named {
+  using Named::Named;
+  bool compiled() const override { return false; }
+};
+
+TEST(GuardTable, ProgramsAndTheMemoryOfNoneDoNotEvictEachOther) {
+  GuardTable table(2);
+  put(table, {1}, 1);
+  put(table, {2}, 2);
+  for (uint64_t fact = 10; fact < 15; ++fact) {
+    const auto evicted = table.insert(Facts{fact}, Mask{1, {}}, std::make_shared<Eager>(fact));
+    if (evicted) EXPECT_FALSE(evicted->compiled());
+  }
+  EXPECT_EQ(table.size(), 4u);
+  EXPECT_EQ(found(table, {12}), -1);
+  EXPECT_EQ(found(table, {13}), 13);
+  put(table, {3}, 3);
+  EXPECT_EQ(found(table, {1}), -1);
+  EXPECT_EQ(found(table, {2}), 2);
+  EXPECT_EQ(found(table, {13}), 13);
+  EXPECT_EQ(found(table, {14}), 14);
+}
+
 TEST(GuardTable, AFailedLookupIsNotAUse) {
   GuardTable table(2);
   auto refusing = std::make_shared<Limited>(1, 0, 0);

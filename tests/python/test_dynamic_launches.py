@@ -81,3 +81,30 @@ def test_launch_with_symbolic_int_argument(device: torch.device) -> None:
     for n in [5, 6, 17, 16, 48, 1, 0, 33]:
         expected = torch.where(x < n, x + 1, torch.zeros_like(x))
         torch.testing.assert_close(optimized(x, n), expected, rtol=0, atol=0)
+
+
+@triton.jit
+def scale_pair(x, o, pair, n, factor, B: tl.constexpr):
+    i = tl.arange(0, B)
+    value = tl.load(x + i, mask=i < n, other=0.0)
+    tl.store(o + i, value * factor * pair[0] + pair[1], mask=i < n)
+
+
+@pytest.mark.parametrize("wrapped", ["argument", "member", "size"])
+def test_a_constant_object_of_a_varying_number(wrapped: str, device: torch.device) -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        factor, first, count = n, n, x.numel()
+        if wrapped == "argument":
+            factor = tl.constexpr(factor)
+        elif wrapped == "member":
+            first = tl.constexpr(first)
+        else:
+            count = tl.constexpr(count)
+        scale_pair[(1,)](x, out, (first, 2), count, factor, B=32)
+        return out
+
+    optimized = optimize(function)
+    for n in [3, 4, 5, 6]:
+        x = torch.arange(float(n), device=device)
+        torch.testing.assert_close(optimized(x, n), x * n * n + 2, rtol=0, atol=0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import triton.language as tl
 from triton.backends.compiler import BaseBackend
 from triton.runtime.jit import TensorWrapper, create_function_from_signature
 
@@ -67,6 +68,16 @@ def as_known(value: Any) -> Any:
         return float(value)
     if isinstance(value, tuple):
         return with_members(value, [as_known(item) for item in value])
+    return value
+
+
+def constants_known(value: Any) -> Any:
+    """An argument of a launch whose `tl.constexpr` objects hold no symbolic numbers."""
+    if isinstance(value, tl.constexpr):
+        known = as_known(value.value)
+        return value if known is value.value else tl.constexpr(known)
+    if isinstance(value, tuple):
+        return with_members(value, [constants_known(item) for item in value])
     return value
 
 

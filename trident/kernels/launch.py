@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from triton.runtime.jit import TensorWrapper
 
 from trident.errors import UnsupportedError
-from trident.kernels.binding import as_known, bind, select_options
+from trident.kernels.binding import as_known, bind, constants_known, select_options
 from trident.kernels.descriptors import DescriptorArg, describe, is_descriptor
 from trident.kernels.flag_gems import plain_argument
 from trident.kernels.functions import as_jit_function, check_expressible
@@ -266,8 +266,8 @@ def record_launch(
     label = function.__name__
     where = _place.current or user_place()
     recorder = _Recorder(label, where, address_mod_16, real)
-    args = [plain_argument(value) for value in args]
-    kwargs = {name: plain_argument(value) for name, value in kwargs.items()}
+    args = [constants_known(plain_argument(value)) for value in args]
+    kwargs = {name: constants_known(plain_argument(value)) for name, value in kwargs.items()}
 
     bound = bind(kernel, args, kwargs)
     options = select_options(kernel, kwargs)
