@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import enum
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,7 +30,7 @@ class Observer:
         containers: the containers of the call's facts.
     """
 
-    def __init__(self, containers: list[Any]) -> None:
+    def __init__(self, containers: list[Any], arguments: Iterable[Any]) -> None:
         self.shadow: Shadow | None = None
         self.problem: UnsupportedError | None = None
         self._reads = ReadSet()
@@ -42,24 +43,41 @@ class Observer:
         self._stores: set[str] = set()
         self._aliased: list[tuple[Any, str]] = []
         self._namespaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._classes: dict[int, type] = {}
         self._library: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = Caches()
+        for argument in arguments:
+            self._reach(argument, "an argument")
+        for cls in {type(container): None for container in containers}:
+            if not is_library_module(cls.__module__):
+                self._snapshot.add(cls, f"class {cls.__qualname__}")
+                self._reach_attributes(cls)
         for container in containers:
             self._start(container)
 
     def _start(self, container: Any) -> None:
-        if not is_library_module(type(container).__module__):
-            self._snapshot.add(type(container), f"class {type(container).__qualname__}")
         values = [*attributes_of(container).values()]
         if isinstance(container, dict):
             values += dict.values(container)
         elif isinstance(container, (list, tuple, collections.deque)):
             values += container
         for value in values:
-            if isinstance(value, types.ModuleType):
-                self._add_module(value)
+            self._reach(value, f"what an object of class {type(container).__qualname__} holds")
+
+    def _reach(self, value: Any, path: str) -> None:
+        """Takes note of what a fact of the call knows by identity, though it has contents."""
+        if isinstance(value, types.MethodType):
+            value = value.__self__
+        if isinstance(value, types.ModuleType | type | enum.Enum):
+            self._add_value(value, path)
+
+    def _reach_attributes(self, cls: type) -> None:
+        for base in cls.__mro__:
+            if not is_library_module(base.__module__):
+                for name, value in [*vars(base).items()]:
+                    self._reach(value, f"{base.__qualname__}.{name}")
 
     def _is_clone(self, obj: Any) -> bool:
         return self.shadow is not None and self.shadow.is_clone(obj)
@@ -151,11 +169,25 @@ class Observer:
                 )
             self._aliased.append((value, path))
         if isinstance(value, type):
-            if is_library_module(value.__module__):
-                self._save_library(value)
-            else:
-                self._reads.add_class(value)
+            self._add_class(value)
+        elif isinstance(value, enum.Enum):
+            self._add_member(value, path)
         self._snapshot.add(value, path)
+
+    def _add_class(self, cls: type) -> None:
+        if is_library_module(cls.__module__):
+            self._save_library(cls)
+        elif id(cls) not in self._classes:
+            self._classes[id(cls)] = cls
+            self._reads.add_class(cls)
+            self._reach_attributes(cls)
+
+    def _add_member(self, member: enum.Enum, path: str) -> None:
+        """An enumeration's member: attributes that it was given beside its name and value."""
+        for name in vars(member).keys() - _OF_MEMBERS:
+            self._save_library(member)
+            self._reads.add(vars(member), name)
+            self._snapshot.add(vars(member)[name], path)
 
     def _check_identity(self, value: Any, path: str, code: types.CodeType) -> None:
         """Refuses comparing a tensor with what stands for it in the trace."""
@@ -195,7 +227,7 @@ class Observer:
     def _save_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
 
-    def _save_library(self, owner: types.ModuleType | type) -> None:
+    def _save_library(self, owner: types.ModuleType | type | enum.Enum) -> None:
         """Keeps what a library's module or class holds, for code that assigns its attributes."""
         self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
@@ -295,7 +327,7 @@ class Observer:
                 old = before.get(name, _ABSENT)
                 if vars(owner).get(name, _ABSENT) is old:
                     continue
-                changed = changed or f"{owner.__name__}.{name}"
+                changed = changed or f"{getattr(owner, '__name__', owner)}.{name}"
                 if old is _ABSENT:
                     delattr(owner, name)
                 else:
@@ -303,4 +335,6 @@ class Observer:
         return changed
 
 
+# What the members of an enumeration have by themselves.
+_OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _ABSENT = object()

@@ -163,7 +163,9 @@ class TracedCall:
         """
         prepare_routing()
         keep_device_guard()
-        observer = self._observer = Observer(self._containers)
+        observer = self._observer = Observer(
+            self._containers, (self._function, *self._args, *self._kwargs.values())
+        )
         rules = {**call_rules(), None: observer.enter}
         registered = registrations.changes()
         with grad_mode_of_caller(), self._mode:
