@@ -8,8 +8,7 @@ from typing import Any
 
 from trident import _C
 from trident.optimize import optimizer_of
-from trident.pipeline import SpecializationRecord
-from trident.report.guards import guard_lines
+from trident.report.guards import describe_guards
 from trident.report.misses import MAX_MISSES
 
 
@@ -44,9 +43,10 @@ def explain(optimized: Any) -> str:
             continue
         lines.append(f"[{record.index}] {hits} hits; compiled in {record.seconds:.2f} s")
         lines.append(f"    arguments: {record.arguments}")
-        if record.symbols:
-            lines.append(f"    varying: {', '.join(record.symbols)}")
-            lines.extend(f"    where {guard}" for guard in _with_places(record))
+        guards = describe_guards(optimizer.scm, optimizer.function, record)
+        if guards.varying:
+            lines.append(f"    varying: {', '.join(guards.varying)}")
+            lines.extend(f"    where {each}" for each in guards.conditions)
         if record.fixed is not None:
             lines.append(f"    numbers that vary stay fixed: {record.fixed}")
         lines.append(
@@ -61,18 +61,12 @@ def explain(optimized: Any) -> str:
             lines.append(f"    {count} x {label}")
         lines.append(f"    host program: {record.source}")
         lines.append("    guards:")
-        guards = guard_lines(optimizer.scm, optimizer.function, record)
-        lines.extend(f"        {line}" for line in guards)
+        lines.extend(f"        {line}" for line in guards.lines)
     if optimizer.misses.misses:
         lines += ["", f"last misses, at most {MAX_MISSES}:"]
         lines.extend(f"    {miss}" for miss in optimizer.misses.misses)
     lines.extend(f"not captured: {reason}" for reason in optimizer.warnings.eager_reasons())
     return "\n".join(lines)
-
-
-def _with_places(record: SpecializationRecord) -> list[str]:
-    places = record.guard_places
-    return [f"{each} (at {places[each]})" if each in places else each for each in record.guards]
 
 
 def _code_bytes(path: str) -> int:

@@ -12,10 +12,8 @@ import torch
 
 from trident import _C
 from trident.capture.reads import Read
-from trident.capture.soft_words import float_of
-from trident.ir import expressions, real_arithmetic
-from trident.ir.real_arithmetic import Definition
 from trident.pipeline import SpecializationRecord
+from trident.report.conditions import Conditions
 from trident.report.stream import Unreadable
 from trident.report.words import Facts, WordReader, describe_object, readable
 
@@ -44,18 +42,26 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Guarded:
-    """The facts of a specialization: of the call and the state, and of what its code read."""
+    """The facts of a specialization.
+
+    Attributes:
+        call: of the call and the state.
+        reads: of what its code read.
+        varying: what each of its symbols is.
+    """
 
     call: Facts
     reads: Facts
+    varying: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """Facts, and the versions of the classes among them."""
+    """Facts, the versions of the classes among them, and what the words are that vary."""
 
     facts: Facts
     versions: dict[str, tuple[type, int]]
+    varying: list[str] = dataclasses.field(default_factory=list)
 
 
 def facts_of_specialization(
@@ -70,8 +76,9 @@ def facts_of_specialization(
     found = _C.guards_of(scm, record)
     if found["state_words"] is None:
         raise Unreadable("the state has been forgotten")
-    call = _read_call(function, found["words"], found["state_words"], found["objects"])
-    return Guarded(call.facts, _read_reads(record.reads, found["reads"]).facts)
+    open_words = found["symbolic"] if record.symbols else ()
+    call = _read_call(function, found["words"], found["state_words"], found["objects"], open_words)
+    return Guarded(call.facts, _read_reads(record.reads, found["reads"]).facts, call.varying)
 
 
 def differences(
@@ -98,7 +105,8 @@ def differences(
                 before_words[position] = every[position]
             else:
                 state_words[position - len(words)] = every[position]
-    before = _read_call(function, before_words, state_words, known)
+    open_words = found["symbolic"] if record.symbols else ()
+    before = _read_call(function, before_words, state_words, known, open_words)
     now = _read_call(function, words, facts.state_words, known)
     result = _compare(before, now)
     present = _C.present_reads(scm, record)
@@ -111,7 +119,11 @@ def differences(
     result += _full_caches(record.reads)
     result = list(dict.fromkeys(result))
     if not result and record.symbols and same_length:
-        result = _failing_conditions(record, [every[each] for each in found["symbolic"]])
+        conditions = Conditions(record, before.varying)
+        failing = conditions.first_failing([every[each] for each in open_words])
+        if failing is not None:
+            text, values = failing
+            result = [Difference(f"condition {text}", "holds", f"does not hold ({values})")]
     return result
 
 
@@ -141,45 +153,12 @@ def _class_changes(before: tuple[type, int], now: tuple[type, int]) -> list[Diff
     return [Difference(f"{name}.{each}", text(old), text(new)) for each, old, new in changes]
 
 
-def _failing_conditions(record: SpecializationRecord, values: Sequence[int]) -> list[Difference]:
-    """The conditions on symbols that a call does not meet."""
-    signed = [value - 2**64 if value >= 2**63 else value for value in values]
-    shown = ", ".join(
-        f"{name} is {value}" for name, value in zip(record.symbols, signed, strict=True)
-    )
-    scope = _Values(record.definitions)
-    for index, value in enumerate(signed):
-        scope[f"s{index}"] = scope[f"n{index}"] = value
-        scope[f"f{index}"] = float_of(value)
-    found = []
-    for guard in record.guards:
-        text = guard.replace("&&", " and ").replace("||", " or ")
-        if not eval(text, {"__builtins__": {}}, scope):
-            place = record.guard_places.get(guard)
-            where = f" (at {place})" if place else ""
-            now = f"does not hold ({shown})"
-            found.append(Difference(f"condition {guard}{where}", "holds", now))
-            break  # later conditions may rely on this one
-    return found
-
-
-class _Values(dict[str, Any]):
-    """What the names in conditions stand for; what is computed of others, when it is asked for."""
-
-    def __init__(self, definitions: Sequence[Definition]) -> None:
-        super().__init__(expressions.PYTHON | real_arithmetic.PYTHON)
-        self._definitions = {each.name: each.text for each in definitions}
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = eval(self._definitions[name], {"__builtins__": {}}, self)
-        return self[name]
-
-
 def _read_call(
     function: Callable[..., Any],
     words: Sequence[int],
     state_words: Sequence[int],
     objects: dict[int, Any],
+    varying: Sequence[int] = (),
 ) -> _Reading:
     state = WordReader(state_words, objects)
     state.value(root_name(function))
@@ -187,7 +166,11 @@ def _read_call(
         state.further_root()
     call = WordReader(words, objects)
     call.call(_parameters(function), state.place)
-    return _Reading({**call.facts, **state.facts}, {**call.versions, **state.versions})
+    names = [
+        call.number(each) if each < len(words) else state.number(each - len(words))
+        for each in varying
+    ]
+    return _Reading({**call.facts, **state.facts}, {**call.versions, **state.versions}, names)
 
 
 def _read_reads(reads: Sequence[Read], described: _C.Described) -> _Reading:

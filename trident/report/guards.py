@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trident import _C
 from trident.capture.library import is_library_globals
 from trident.pipeline import SpecializationRecord
+from trident.report.conditions import Conditions
 from trident.report.facts import Guarded, facts_of_specialization, root_name
 from trident.report.lines import Lines
 from trident.report.stream import Unreadable
@@ -25,13 +27,26 @@ _WIDTH = 100
 _LAST_NAME = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])*$")
 
 
-def guard_lines(
-    scm: _C.Scm, function: Callable[..., Any], record: SpecializationRecord
-) -> list[str]:
-    """What must hold for a specialization to serve a call, one fact or tensor per line.
+@dataclasses.dataclass(frozen=True)
+class DescribedGuards:
+    """What must hold for a specialization to serve a call, in words.
 
-    Of the state and of global variables, those that the user's code names are listed, with the line
-    that names them; the others are counted.
+    Attributes:
+        varying: what it leaves open.
+        conditions: on that, with the user's lines that asked for them.
+        lines: one fact or tensor each. Of the state and of global variables, those that the user's
+            code names are listed, with the line that names them; the others are counted.
+    """
+
+    varying: list[str]
+    conditions: list[str]
+    lines: list[str]
+
+
+def describe_guards(
+    scm: _C.Scm, function: Callable[..., Any], record: SpecializationRecord
+) -> DescribedGuards:
+    """The guards of a specialization.
 
     Raises:
         KeyError: the specialization has been dropped.
@@ -39,11 +54,11 @@ def guard_lines(
     try:
         guarded = facts_of_specialization(scm, function, record)
     except Unreadable as problem:
-        return [f"(cannot be shown: {problem})"]
+        conditions = Conditions(record, record.symbols).texts()
+        return DescribedGuards(record.symbols, conditions, [f"(cannot be shown: {problem})"])
     lines = Lines(record.codes)
     root = root_name(function)
-    symbolic = set(record.symbols)
-    shown = _arguments(guarded.call, symbolic)
+    shown = _arguments(guarded.call, guarded.varying)
     shown += _environment(guarded.call)
     state = _named(
         {place: text for place, text in guarded.call.items() if _is_below(place, root)},
@@ -56,7 +71,8 @@ def guard_lines(
     shown.append(
         f"and {rest} more facts of {root}'s state, {others} of code, classes and libraries"
     )
-    return shown
+    conditions = Conditions(record, guarded.varying).texts()
+    return DescribedGuards(guarded.varying, conditions, shown)
 
 
 def log_guards(
@@ -66,22 +82,22 @@ def log_guards(
     if not _log.isEnabledFor(logging.INFO):
         return
     try:
-        text = "\n    ".join(guard_lines(scm, function, record))
+        text = "\n    ".join(describe_guards(scm, function, record).lines)
     except Exception:  # a report must not be what makes a call fail
         logger.warning("%s: its guards cannot be shown", name, exc_info=True)
     else:
         _log.info("%s: specialization %d\n    %s", name, record.index, text)
 
 
-def _arguments(facts: Facts, symbolic: set[str]) -> list[str]:
+def _arguments(facts: Facts, varying: Sequence[str]) -> list[str]:
     shown = []
     for place, text in facts.items():
         if place.startswith("argument ") and ": " not in place:
             shown.append(f"{place} is {text}")
         elif place.startswith("argument ") and place.endswith(": dtype"):
             shown.append(_tensor(facts, place.removesuffix(": dtype")))
-    if symbolic:
-        shown.append(f"but for what varies: {', '.join(sorted(symbolic))}")
+    if varying:
+        shown.append(f"but for what varies: {', '.join(varying)}")
     return shown
 
 

@@ -48,6 +48,7 @@ class WordReader(WordStream):
         self.versions: dict[str, tuple[type, int]] = {}
         self._containers: list[str] = []
         self._tensors: list[str] = []
+        self._numbers: dict[int, tuple[str, str]] = {}  # by word: what it is, and of what
 
     def call(self, positional: Sequence[str], state_of: Callable[[str, int], str]) -> None:
         """The words of a call: arguments, environment, state.
@@ -81,6 +82,15 @@ class WordReader(WordStream):
     def place(self, kind: str, position: int) -> str:
         """The place of a tensor or container by its position in the walk."""
         return (self._tensors if kind == "tensor" else self._containers)[position]
+
+    def number(self, position: int) -> str:
+        """What a word is that may vary: ``size 0 of x``, ``argument n`` or ``module.count``."""
+        kind, place = self._numbers[position]
+        spelled = readable(place)
+        if not kind:
+            return spelled
+        spelled = spelled if spelled.startswith("argument #") else spelled.removeprefix("argument ")
+        return kind.format(spelled)
 
     def _version(self, cls: type) -> None:
         version = self._take()
@@ -126,6 +136,7 @@ class WordReader(WordStream):
             number = numpy.frombuffer(self._raw(payload), numpy.dtype(cls))[0]
             self._say(place, f"{cls.__name__} {number}")
         elif tag in _LEAVES:
+            self._numbers[self.position + 1] = "", place
             self._say(place, self._leaf(tag))
         elif tag == "IDENTITY":
             self._identity(place)
@@ -195,7 +206,9 @@ class WordReader(WordStream):
         rank = int(dict(facts)["dimensions"])
         for name in ("size", "stride"):
             for axis in range(rank):
+                self._numbers[self.position] = f"{name} {axis} of {{}}", place
                 self._say(f"{place}: {name} {axis}", str(self._signed()))
+        self._numbers[self.position] = "address of {} modulo 16", place
         self._say(f"{place}: address modulo 16", str(self._take()))
         if self._next() == "ATTRIBUTES":
             self._take()
