@@ -328,3 +328,30 @@ def test_the_environment_variable_logs_to_standard_error(tmp_path: pathlib.Path)
     assert "[trident.misses]" in done.stderr
     assert "argument x: size 0 was 2, now 3" in done.stderr
     assert "trident.guards" not in done.stderr
+
+
+def test_the_environment_is_shown_once_but_for_what_differs(model: Any) -> None:
+    for size in (2, 3):
+        with torch.no_grad():
+            model(torch.ones(size, 4))
+    with torch.inference_mode():
+        model(torch.ones(2, 4))
+    text = trident.explain(model)
+    assert text.count("torch.backends.cudnn.enabled is ") == 1
+    specializations, common = text.split("environment, guarded by each specialization:")
+    assert "torch.backends.cudnn.enabled is " in common.split("last misses")[0]
+    assert "torch.is_grad_enabled() is False" in common
+    for index, mode in enumerate(("False", "False", "True")):
+        paragraph = specializations.split(f"\n[{index}] ")[1].split("\n[")[0]
+        assert f"  environment: torch.is_inference_mode_enabled() is {mode}\n" in paragraph
+
+
+def test_what_has_a_name_needs_no_address_and_builtins_are_counted() -> None:
+    fast = trident.optimize(lambda x, n: torch.add(x, sum(range(n)) + len(line_of.__name__)))
+    fast(torch.ones(2), 3)
+    (guards,) = trident.explain(fast).split("    guards:\n")[1:]
+    guards = guards.split("\n\n")[0]
+    assert f"{__name__}.torch is module torch (at " in guards
+    assert f"{__name__}.line_of is function line_of (at " in guards
+    assert "not set" not in guards and " at 0x" not in guards
+    assert "state, 3 builtins not redefined, " in guards

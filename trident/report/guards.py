@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import logging
 import re
@@ -15,7 +16,7 @@ from trident.report.conditions import Conditions
 from trident.report.facts import Guarded, facts_of_specialization, root_name
 from trident.report.lines import Lines
 from trident.report.stream import Unreadable
-from trident.report.words import Facts, readable
+from trident.report.words import NOT_SET, Facts, readable, without_address
 
 logger = logging.getLogger("trident")
 _log = logging.getLogger("trident.guards")
@@ -34,13 +35,17 @@ class DescribedGuards:
     Attributes:
         varying: what it leaves open.
         conditions: on that, with the user's lines that asked for them.
-        lines: one fact or tensor each. Of the state and of global variables, those that the user's
-            code names are listed, with the line that names them; the others are counted.
+        arguments: one number or tensor each.
+        environment: PyTorch's global state.
+        state: of the optimized object's state and of global variables, those that the user's code
+            names, with the line that names them; the others are counted.
     """
 
     varying: list[str]
     conditions: list[str]
-    lines: list[str]
+    arguments: list[str]
+    environment: Facts
+    state: list[str]
 
 
 def describe_guards(
@@ -55,24 +60,35 @@ def describe_guards(
         guarded = facts_of_specialization(scm, function, record)
     except Unreadable as problem:
         conditions = Conditions(record, record.symbols).texts()
-        return DescribedGuards(record.symbols, conditions, [f"(cannot be shown: {problem})"])
+        return DescribedGuards(
+            record.symbols, conditions, [], {}, [f"(cannot be shown: {problem})"]
+        )
     lines = Lines(record.codes)
     root = root_name(function)
-    shown = _arguments(guarded.call, guarded.varying)
-    shown += _environment(guarded.call)
     state = _named(
         {place: text for place, text in guarded.call.items() if _is_below(place, root)},
         lines.attributes,
     )
-    reads = _named(_reads_of_user(guarded, record), {**lines.attributes, **lines.globals})
-    shown += state + reads
+    of_user = _reads_of_user(guarded, record)
+    builtin = [place for place, text in of_user.items() if _is_builtin(place, text)]
+    for place in builtin:
+        del of_user[place]
+    reads = _named(of_user, {**lines.attributes, **lines.globals})
     rest = sum(_is_below(place, root) for place in guarded.call) - len(state)
-    others = len(guarded.reads) - len(reads)
-    shown.append(
-        f"and {rest} more facts of {root}'s state, {others} of code, classes and libraries"
+    others = len(guarded.reads) - len(reads) - len(builtin)
+    counted = f"and {rest} more facts of {root}'s state"
+    counted += f", {len(builtin)} builtins not redefined" if builtin else ""
+    counted += f", {others} of code, classes and libraries"
+    environment = {
+        place: text for place, text in guarded.call.items() if place.startswith(_ENVIRONMENT)
+    }
+    return DescribedGuards(
+        guarded.varying,
+        Conditions(record, guarded.varying).texts(),
+        _arguments(guarded.call, guarded.varying),
+        environment,
+        [*state, *reads, counted],
     )
-    conditions = Conditions(record, guarded.varying).texts()
-    return DescribedGuards(guarded.varying, conditions, shown)
 
 
 def log_guards(
@@ -82,11 +98,26 @@ def log_guards(
     if not _log.isEnabledFor(logging.INFO):
         return
     try:
-        text = "\n    ".join(describe_guards(scm, function, record).lines)
+        guards = describe_guards(scm, function, record)
+        lines = guards.arguments + environment_lines("environment", guards.environment)
+        text = "\n    ".join(lines + guards.state)
     except Exception:  # a report must not be what makes a call fail
         logger.warning("%s: its guards cannot be shown", name, exc_info=True)
     else:
         _log.info("%s: specialization %d\n    %s", name, record.index, text)
+
+
+def environment_lines(label: str, facts: Facts) -> list[str]:
+    """Facts of PyTorch's global state, several to a line; nothing where there are none."""
+    if not facts:
+        return []
+    lines = [f"{label}:"]
+    for place, text in facts.items():
+        if len(lines[-1]) + len(place) > _WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {place} is {text};"
+    lines[-1] = lines[-1].rstrip(";")
+    return lines
 
 
 def _arguments(facts: Facts, varying: Sequence[str]) -> list[str]:
@@ -114,18 +145,6 @@ def _tensor(facts: Facts, place: str) -> str:
     return text
 
 
-def _environment(facts: Facts) -> list[str]:
-    """PyTorch's global state, several facts to a line."""
-    lines = ["environment:"]
-    for place, text in facts.items():
-        if place.startswith(_ENVIRONMENT):
-            if len(lines[-1]) + len(place) > _WIDTH:
-                lines.append("   ")
-            lines[-1] += f" {place} is {text};"
-    lines[-1] = lines[-1].rstrip(";")
-    return lines
-
-
 def _is_below(place: str, root: str) -> bool:
     return place == root or place.startswith((f"{root}.", f"{root}[", f"{root}:"))
 
@@ -138,8 +157,13 @@ def _named(facts: Facts, lines: dict[str, str]) -> list[str]:
         name = _LAST_NAME.search(spelled)
         where = lines.get(name[1]) if name and ": " not in spelled else None
         if where is not None and not place.startswith(_STRUCTURE):
-            shown.append(f"{spelled} is {text} (at {where})")
+            shown.append(f"{spelled} is {without_address(text)} (at {where})")
     return shown
+
+
+def _is_builtin(place: str, text: str) -> bool:
+    """Whether a fact says no more than that a name is the builtin one."""
+    return text == NOT_SET and hasattr(builtins, place.rpartition(".")[2])
 
 
 def _reads_of_user(guarded: Guarded, record: SpecializationRecord) -> Facts:

@@ -20,9 +20,14 @@ from trident.report.stream import PAYLOAD, Unreadable, WordStream
 Facts = dict[str, str]
 """What is said, by what it is said of: ``{"argument x: size 0": "128"}``."""
 
+NOT_SET = "not set"
 
 # What nn.Module keeps in dictionaries shows as attributes.
 _REGISTERED = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]")
+
+_NAMED_OBJECT = re.compile(
+    r"^((?:module|class|function|builtin_function_or_method|code of) .*) at 0x[0-9a-f]+$"
+)
 
 
 def readable(place: str) -> str:
@@ -161,7 +166,7 @@ class WordReader(WordStream):
             for name in slots:
                 if self._next() == "MISSING":
                     self._take()
-                    self._say(f"{place}.{name}", "not set")
+                    self._say(f"{place}.{name}", NOT_SET)
                 else:
                     self.value(f"{place}.{name}")
         if has_dict:
@@ -298,7 +303,7 @@ class WordReader(WordStream):
             inner = f"variable {name} of {place}"
             if self._next() == "MISSING":
                 self._take()
-                self._say(inner, "not set")
+                self._say(inner, NOT_SET)
             else:
                 self.value(inner)
         for _ in range(self._expect("GLOBALS")):
@@ -317,7 +322,7 @@ class WordReader(WordStream):
         """A variable that may not be set."""
         if self._next() == "MISSING":
             self._take()
-            self._say(place, "not set")
+            self._say(place, NOT_SET)
         else:
             self.value(place)
 
@@ -371,3 +376,8 @@ def describe_object(value: Any) -> str:
     else:
         what = f"{cls.__qualname__} object"
     return f"{what} at {id(value):#x}"
+
+
+def without_address(text: str) -> str:
+    """What `describe_object` said, without the address of what has a name."""
+    return _NAMED_OBJECT.sub(r"\1", text)
