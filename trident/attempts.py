@@ -87,9 +87,11 @@ class Attempts:
             )
             if symbolic is None:
                 if self._dynamic is not False and self._history.num_fixed(facts) >= self._limit:
+                    why = self._history.obstacle(facts, ())
                     raise UnsupportedError(
                         f"more than {self._limit} calls differed in sizes and numbers alone, which "
-                        "the call's Python code depends on; new values of them are not compiled"
+                        "the call depends on; new values of them are not compiled"
+                        + (f": {why}" if why else "")
                     )
                 result = compile_with(None)
                 self._history.remember(facts, None)
@@ -113,9 +115,9 @@ class Attempts:
                 self._history.remember(facts, symbolic if result.positions else None)
                 return result
 
-    def obstacle(self, facts: _C.Facts) -> str | None:
-        """Why a call that was compiled with fixed words had to be, though such calls differ."""
-        return self._history.obstacle(facts)
+    def obstacle(self, facts: _C.Facts, positions: tuple[int, ...]) -> str | None:
+        """Why a call was compiled with no more than these words open, though such calls differ."""
+        return self._history.obstacle(facts, positions)
 
     def note_unsupported(self, facts: _C.Facts) -> list[int]:
         """Notes that a call runs eagerly.

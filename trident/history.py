@@ -174,10 +174,17 @@ class CallHistory:
         calls.obstacle = reason
         self._stride_failures += call.unused_strides.issuperset(symbolic.positions)
 
-    def obstacle(self, facts: _C.Facts) -> str | None:
-        """Why the numbers in which calls of a kind differ could not be left open, the last time."""
+    def obstacle(self, facts: _C.Facts, positions: tuple[int, ...]) -> str | None:
+        """Why numbers in which calls of a kind differ could not be left open, the last time.
+
+        Args:
+            facts: of a call.
+            positions: the words that are open; where there are some, it is said of those that are
+                not and whose values calls were found to depend on.
+        """
         calls = self._calls(_Call(facts))
-        return calls.obstacle if len(calls.seen) > 1 else None
+        fixed = (calls.varying & calls.valued.keys()).difference(positions)
+        return calls.obstacle if len(calls.seen) > 1 and (fixed or not positions) else None
 
     def note_values(
         self, facts: _C.Facts, positions: Iterable[int], reason: str | None = None

@@ -225,8 +225,7 @@ class Optimizer:
             return problem
         finally:
             _thread.capturing = False
-        if not published.positions:
-            record.fixed = self._attempts.obstacle(facts)
+        record.fixed = self._attempts.obstacle(facts, published.positions)
         self.records.append(record)
         self._note_eviction(published.evicted)
         log_guards(self.scm, self.name, self.function, record)

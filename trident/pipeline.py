@@ -49,7 +49,7 @@ class SpecializationRecord:
         guards: what must hold of the symbols.
         definitions: of the numbers that guards name besides symbols.
         guard_places: the user's line that asked for it, by guard, where it is known.
-        fixed: why numbers that vary between calls of its kind stay fixed; None where they do not.
+        fixed: why numbers that vary between calls of its kind stay fixed; None where none do.
         operators: operator calls per run.
         arena_bytes: planned memory.
         argument_inputs: inputs of the program that are arguments of the call, by position.

@@ -238,6 +238,28 @@ def test_sizes_that_make_a_key_are_fixed(device: torch.device) -> None:
             torch.testing.assert_close(fast(x, torch.empty_like(x)), x + block)
 
 
+@pytest.mark.parametrize("dynamic", ["auto", True])
+def test_explain_names_the_key_that_fixes_sizes(dynamic: Any, device: torch.device) -> None:
+    fast = trident.optimize(launcher(tuned(add_block, Bench(2, 1), 16, 32)), dynamic=dynamic)
+    for n in (40, 50):
+        fast(torch.ones(n, device=device), torch.empty(n, device=device))
+    (line,) = [each for each in trident.explain(fast).splitlines() if "stay fixed" in each]
+    assert f"the autotuner's key of kernel add_block takes n (at {__file__}:" in line
+
+
+def test_explain_names_the_constant_that_fixes_a_number(device: torch.device) -> None:
+    def launch(x: torch.Tensor, block: int) -> torch.Tensor:
+        out = torch.empty_like(x)
+        add_block[(1,)](x, out, x.numel(), block)
+        return out
+
+    fast = trident.optimize(launch)
+    for block in (16, 32):
+        fast(torch.ones(8, device=device), block)
+    (line,) = [each for each in trident.explain(fast).splitlines() if "stay fixed" in each]
+    assert f"kernel add_block is compiled for the value of BLOCK (at {__file__}:" in line
+
+
 def test_prepare_tunes_on_memory_of_its_own(device: torch.device) -> None:
     bench = Bench(2, 1)
     fast = trident.optimize(launcher(tuned(add_block, bench, 16, 32)))

@@ -231,6 +231,15 @@ def test_why_a_size_stays_fixed_is_named() -> None:
     assert f"numbers that vary stay fixed: {reason}" in trident.explain(fast)
 
 
+def test_the_line_that_fixes_a_number_is_named() -> None:
+    fast = trident.optimize(lambda x, n: x + sum(range(n)))  # fixes a number
+    for n in (3, 4):
+        fast(torch.ones(3), n)
+    (line,) = [each for each in trident.explain(fast).splitlines() if "stay fixed" in each]
+    assert "Python code depends on the value of a number that varies (at " in line
+    assert line_of("# fixes a number") in line
+
+
 def test_condition_with_any_operation_is_named() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         bits = x.shape[0] | 1

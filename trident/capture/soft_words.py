@@ -104,9 +104,13 @@ class NeedsValueError(UnsupportedError):
         positions: of these words.
     """
 
-    def __init__(self, positions: Iterable[int]) -> None:
+    def __init__(
+        self, positions: Iterable[int], reason: str | None = None, where: str | None = None
+    ) -> None:
         self.positions = frozenset(positions)
-        super().__init__("the call's Python code depends on the value of a number that varies")
+        super().__init__(
+            reason or "the call's Python code depends on the value of a number that varies", where
+        )
 
 
 def float_of(word: int) -> float:

@@ -6,6 +6,7 @@ same value in every call seen; a stride may instead be a product of other words.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import weakref
 from typing import Any
@@ -30,12 +31,20 @@ from trident.capture.soft_words import (
 from trident.capture.unused_strides import UnusedStrides
 from trident.errors import UnsupportedError
 from trident.ir.expressions import number_symbol, size_symbol
+from trident.kernels.reasons import present_reason
 
 _Place = tuple[SoftKind, int, Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cause(SLoc):
+    """What asked for a guard: the user's line and, where it is known, why."""
+
+    reason: str | None = None
+
+
 class _Environment(ShapeEnv):
-    """A ShapeEnv whose guards know the user's line that asked for them.
+    """A ShapeEnv whose guards know what asked for them.
 
     Attributes:
         reals: the floats of the trace. Not kept alive: PyTorch's cache of fake results keeps
@@ -45,7 +54,12 @@ class _Environment(ShapeEnv):
     reals: weakref.ref[Reals]
 
     def _get_sloc(self, framework_loc: str | None = None) -> SLoc:
-        return SLoc(framework_loc, current_line())
+        return _Cause(framework_loc, current_line(), present_reason())
+
+    def cause(self, symbol: sympy.Symbol) -> tuple[str | None, str | None]:
+        """Why a symbol has become a number, and the user's line, as far as they are known."""
+        found = self.replacements_slocs.get(symbol)
+        return (found.reason, found.maybe_user_loc) if isinstance(found, _Cause) else (None, None)
 
 
 class StandIns:

@@ -142,6 +142,17 @@ class Symbols:
         numbers = {number for symbol in used for number in self.reals.roots_of_name(symbol)}
         self._need(number for number in numbers if number > last)
 
+    def _cause(self, positions: Iterable[int]) -> tuple[str | None, str | None]:
+        """Why the trace made numbers of words, and the user's line; of the first that is known."""
+        for position in positions:
+            meaning = self.stand_ins.meaning[self.positions.index(position)]
+            if not isinstance(meaning, int):
+                for symbol in sorted(meaning.node._expr.free_symbols, key=str):
+                    reason, where = self._environment.cause(symbol)
+                    if where is not None:
+                        return reason, where
+        return None, None
+
     def _rename(self, expression: sympy.Basic) -> Any:
         unknown = expression.free_symbols - self._names.keys()
         for symbol in list(unknown):
@@ -220,7 +231,7 @@ class Symbols:
             if isinstance(self.expression(self.stand_ins.meaning[number]), int):
                 pinned.append(word.position)
         if pinned:
-            raise NeedsValueError(pinned)
+            raise NeedsValueError(pinned, *self._cause(pinned))
         for condition in assumed:
             compared = condition.atoms(sympy.core.relational.Relational)
             sides = [side for each in compared for side in each.args]

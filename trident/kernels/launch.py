@@ -20,6 +20,7 @@ from trident.kernels.binding import as_known, bind, constants_known, select_opti
 from trident.kernels.descriptors import DescriptorArg, describe, is_descriptor
 from trident.kernels.flag_gems import plain_argument
 from trident.kernels.functions import as_jit_function, check_expressible
+from trident.kernels.reasons import because
 from trident.kernels.tuples import with_members
 
 AddressMod16: TypeAlias = "Callable[[torch.Tensor], int | torch.SymInt]"
@@ -276,7 +277,8 @@ def record_launch(
     for parameter in function.params:
         value = bound[parameter.name]
         if parameter.is_constexpr:
-            value = as_known(value)
+            with because(f"kernel {label} is compiled for the value of {parameter.name}"):
+                value = as_known(value)
             recorder.check(parameter.name, value)
             arguments[parameter.name] = value
         else:

@@ -13,6 +13,7 @@ from triton.runtime.jit import TensorWrapper
 from trident.errors import NotReadyError
 from trident.kernels import flag_gems
 from trident.kernels.hooks import Place
+from trident.kernels.reasons import because
 from trident.kernels.tuples import with_members
 
 logger = logging.getLogger("trident")
@@ -67,13 +68,15 @@ def launch_tuned(
     Raises:
         NeedsTuning: no winner is known.
     """
+    given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+    varying = [name for name in tuner.keys if isinstance(given.get(name), torch.SymInt)]
+    takes = f"the autotuner's key of kernel {tuner.base_fn.__name__} takes {', '.join(varying)}"
+    with because(takes):
+        known = {name: _fixed(given[name]) for name in varying}
     args = tuple(
-        _fixed(value) if name in tuner.keys else value
-        for name, value in zip(tuner.arg_names, args, strict=False)
+        known.get(name, value) for name, value in zip(tuner.arg_names, args, strict=False)
     ) + tuple(args[len(tuner.arg_names) :])
-    kwargs = {
-        name: _fixed(value) if name in tuner.keys else value for name, value in kwargs.items()
-    }
+    kwargs = {name: known.get(name, value) for name, value in kwargs.items()}
     places: list[Place] = [(vars(tuner), "configs")]
     borrowed = None
     cache = tuner.cache
