@@ -13,6 +13,7 @@ from torch.overrides import _pop_mode_temporarily
 
 from trident.capture.comparisons import comparisons_are_bools
 from trident.capture.disguise import symbolic_numbers_pass_for_numbers
+from trident.capture.indexing import indices_vary
 from trident.capture.symbolic_builtins import symbolic_arithmetic
 from trident.capture.symbolic_operators import decomposed_with_symbols
 
@@ -44,6 +45,7 @@ def symbolic_trace() -> Iterator[list[Exception]]:
         symbolic_arithmetic() as raised,
         comparisons_are_bools(),
         decomposed_with_symbols(),
+        indices_vary(),
     ):
         yield refused
         refused += raised
