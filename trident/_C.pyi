@@ -311,6 +311,12 @@ def type_layout(cls: type, /) -> tuple[bool, bool, list[str]]:
 
 def register_identity_type(cls: type, /) -> None: ...
 def stateful_globals(function: FunctionType, /) -> list[tuple[str, Any]]: ...
+def copy_set(original: set[Any], copy: set[Any], /) -> None:
+    """Fills a new set with the elements of another; both then iterate, and grow, alike."""
+
+def same_sets(left: set[Any], right: set[Any], /) -> bool:
+    """Whether two sets hold the same objects in the same order, and `pop` would take the same."""
+
 def set_registrations(id: int, /) -> None:
     """Makes a number a fact of every call from now on, in all threads; below 2**32."""
 

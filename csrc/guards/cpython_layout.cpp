@@ -10,7 +10,17 @@
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
+#include <algorithm>
+
 namespace trident::guards {
+namespace {
+
+size_t entries_of(const PySetObject* set) { return static_cast<size_t>(set->mask) + 1; }
+
+// A removed element leaves a marker, which the table does not own.
+bool holds_element(const setentry& entry) { return entry.key && entry.hash != -1; }
+
+}  // namespace
 
 PyObject* function_of(PyFrameObject* frame) {
 #if PY_VERSION_HEX >= 0x030c0000
@@ -26,6 +36,46 @@ PyObject** instance_dict_slot(PyObject* object) { return _PyObject_GetDictPtr(ob
 PyObject* instance_dict(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);
   return slot ? *slot : nullptr;
+}
+
+void copy_set(PyObject* original, PyObject* copy) {
+  const auto* from = reinterpret_cast<const PySetObject*>(original);
+  auto* to = reinterpret_cast<PySetObject*>(copy);
+  if (to->fill != 0 || to->table != to->smalltable) {
+    PyErr_SetString(PyExc_ValueError, "the copy must be a new set");
+    throw PythonError();
+  }
+  if (from->table != from->smalltable) {
+    auto* table = static_cast<setentry*>(PyMem_Malloc(entries_of(from) * sizeof(setentry)));
+    if (!table) {
+      PyErr_NoMemory();
+      throw PythonError();
+    }
+    to->table = table;
+  }
+  to->fill = from->fill;
+  to->used = from->used;
+  to->mask = from->mask;
+  to->finger = from->finger;
+  std::copy_n(from->table, entries_of(from), to->table);
+  std::for_each_n(to->table, entries_of(to), [](const setentry& entry) {
+    if (holds_element(entry)) Py_INCREF(entry.key);
+  });
+}
+
+bool same_sets(PyObject* left, PyObject* right) {
+  const auto* one = reinterpret_cast<const PySetObject*>(left);
+  const auto* two = reinterpret_cast<const PySetObject*>(right);
+  if (one->used != two->used || one->mask != two->mask || one->finger != two->finger) return false;
+  const setentry* end = one->table + entries_of(one);
+  const setentry* other = two->table;
+  for (const setentry* entry = one->table; entry != end; ++entry) {
+    if (!holds_element(*entry)) continue;
+    while (!holds_element(*other)) ++other;  // as many elements are left as in `one`
+    if (entry->key != other->key) return false;
+    ++other;
+  }
+  return true;
 }
 
 }  // namespace trident::guards

@@ -69,4 +69,12 @@ inline PyObject* existing_dict(PyObject* tensor) {
   return reinterpret_cast<PyObject*>(word_before(tensor, kDictBefore));
 }
 
+// Gives an empty set the table of another, so that both iterate, and go on to grow, alike. Adding
+// the elements one by one would not do: where hashes collide, the order tells which came first.
+void copy_set(PyObject* original, PyObject* copy);
+
+// Whether two sets hold the same objects in the same order, in tables of one size, and pop() would
+// take the same one. Places that removed elements have left do not count.
+bool same_sets(PyObject* left, PyObject* right);
+
 }  // namespace trident::guards

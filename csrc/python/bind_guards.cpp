@@ -1,6 +1,7 @@
 // What capture asks of the guards: recording the code that runs, and which objects hold state.
 #include <memory>
 
+#include "guards/cpython_layout.h"
 #include "guards/environment.h"
 #include "guards/library.h"
 #include "guards/recorder.h"
@@ -11,6 +12,13 @@
 namespace py = pybind11;
 
 namespace trident::python {
+namespace {
+
+void check_sets(py::handle left, py::handle right) {
+  if (!PySet_Check(left.ptr()) || !PySet_Check(right.ptr())) throw py::type_error("expected sets");
+}
+
+}  // namespace
 
 void bind_guards(py::module_& m) {
   m.def(
@@ -52,6 +60,14 @@ void bind_guards(py::module_& m) {
         return list;
       },
       "The globals a user's function names that hold state: [(name, value)].");
+  m.def("copy_set", [](py::handle original, py::handle copy) {
+    check_sets(original, copy);
+    guards::copy_set(original.ptr(), copy.ptr());
+  });
+  m.def("same_sets", [](py::handle left, py::handle right) {
+    check_sets(left, right);
+    return guards::same_sets(left.ptr(), right.ptr());
+  });
   m.def("set_registrations", &guards::set_registrations);
   m.def("set_library_predicate",
         [](py::handle predicate) { guards::set_library_predicate(predicate.ptr()); });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import types
 import warnings
 import weakref
@@ -115,33 +116,82 @@ def test_attributes_of_libraries_that_a_call_assigns() -> None:
         assert results[0] == results[1], function.__name__
 
 
-def names_that_collide() -> set[str]:
-    """A set that, filled in the order in which it is iterated, is iterated in another one."""
-    names = [f"name_{i}" for i in range(100)]
-    for first in names:
-        for second in names:
-            found = {first}
-            found.add(second)
-            if list(set(list(found))) != list(found):
-                return found
-    raise AssertionError("no two of the names collide")
+class Values(set[int]):
+    """A set of a class of its own."""
 
 
-def test_sets_are_seen_in_their_order_of_iteration() -> None:
-    class Named(nn.Module):
+def sets_of_all_tables(kind: type[set[int]], count: int) -> list[set[int]]:
+    """Sets of numbers whose hashes collide, with elements removed again, in tables of all sizes."""
+    chooses = random.Random(0)
+    made = []
+    for _ in range(count):
+        found = kind()
+        for _ in range(chooses.randrange(60)):
+            value = chooses.choice((1, 8, 32)) * chooses.randrange(20)
+            (found.discard if chooses.random() < 0.4 else found.add)(value)
+        made.append(found)
+    return made
+
+
+@pytest.mark.parametrize("kind", [set, Values])
+def test_sets_are_seen_in_their_order_of_iteration(kind: type[set[int]]) -> None:
+    class Holder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.names = names_that_collide()
+            self.sets = sets_of_all_tables(kind, 300)
 
         def forward(self, x: torch.Tensor) -> Any:
-            return x + 1, ",".join(self.names)
+            found = []
+            for values in self.sets:
+                copy = values.copy()
+                taken = [copy.pop() for _ in values]
+                copy = set(values)
+                copy.update((3, 64, 1000))
+                found.append((list(values), taken, list(copy)))
+            return x + 1, str(found)
 
-    module = Named()
-    fast = trident.optimize(module, on_unsupported="raise")
+    made = Holder().sets
+    assert sum(list(set(list(each))) != list(each) for each in made) > 20
+    pair = Pair(Holder, on_unsupported="raise")
     with torch.no_grad():
-        for _ in range(2):
-            assert fast(torch.ones(2))[1] == ",".join(module.names)
-    assert fast.stats()["hits"] == 1
+        assert pair.call(3) == "mhh"
+    assert pair.fast.stats()["specializations"] == 1
+
+
+def test_taking_an_element_out_of_a_set_and_putting_it_back() -> None:
+    class Rotates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = {2, 3, 5}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            value = self.values.pop()
+            self.values.add(value)
+            return x * value
+
+    with torch.no_grad():
+        assert Pair(Rotates).call(4) == "ffff"
+
+
+ROTATED: set[int] = set()
+
+
+def test_a_global_set_gets_its_order_back() -> None:
+    def rotates(x: torch.Tensor) -> torch.Tensor:
+        value = ROTATED.pop()
+        ROTATED.add(value)
+        return x * value
+
+    results = []
+    for arm in (trident.optimize(rotates), rotates):
+        globals()["ROTATED"] = {8, 0, 16, 3}
+        found = []
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            for _ in range(6):
+                found.append((arm(torch.ones(1)).item(), list(ROTATED)))
+        results.append(found)
+    assert results[0] == results[1]
 
 
 def test_results_with_named_items() -> None:

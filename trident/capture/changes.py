@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trident import _C
 from trident.capture.closed_lists import ClosedList
 from trident.capture.objects import (
     ABSENT,
@@ -60,7 +61,8 @@ class Cloned:
         container: index of the original in the call's facts.
         original: what was cloned.
         clone: the clone.
-        items: of a dictionary, list, deque, set or function (`function_parts`); None for others.
+        items: of a dictionary, list, deque, set (a copy) or function (`function_parts`); None for
+            others.
         attributes: of its instance dictionary.
         slots: of its `__slots__`.
         factory: the clone of a defaultdict's `default_factory`.
@@ -133,7 +135,7 @@ def _compare_contents(each: Cloned, found: list[Change]) -> None:
         elements = list(base.__iter__(clone))
         if not _same_items(elements, each.items):
             found.append(Change(ChangeKind.REPLACE_LIST, each.container, None, elements))
-    elif isinstance(clone, set) and not _same_items(list(set.__iter__(clone)), each.items):
+    elif isinstance(clone, set) and not _C.same_sets(clone, each.items):
         raise UnsupportedError("the call changes the elements of a set")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import re
 import types
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from trident.errors import UnsupportedError
+from trident import _C
 
 ABSENT = object()  # stands for what is not there
 
@@ -93,26 +92,11 @@ def dict_base(cls: type) -> type[dict[Any, Any]]:
     )
 
 
-def copy_in_order(original: set[Any], copy: set[Any]) -> list[Any]:
-    """Fills an empty set with the elements of another; both then iterate in the same order.
-
-    The order of elements whose hashes collide depends on which came first, so a few orders of
-    adding them are tried.
-
-    Raises:
-        UnsupportedError: none of these gives the order of the original.
-    """
-    wanted = list(set.__iter__(original))
-    set.update(copy, original)
-    for seed in range(_ORDERS):
-        if all(a is b for a, b in zip(set.__iter__(copy), wanted, strict=True)):
-            return wanted
-        set.clear(copy)
-        set.update(copy, random.Random(seed).sample(wanted, len(wanted)))
-    raise UnsupportedError("a set whose copy has another order of iteration")
-
-
-_ORDERS = 200
+def copy_set(original: set[Any]) -> set[Any]:
+    """A plain set that iterates in the same order as another, and goes on to grow like it."""
+    copy: set[Any] = set()
+    _C.copy_set(original, copy)
+    return copy
 
 
 def cell_contents(function: types.FunctionType) -> list[Any]:

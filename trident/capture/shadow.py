@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from trident import _C
 from trident.capture.changes import Change, Cloned, check_attributes, find_changes
 from trident.capture.closed_lists import ClosedList
 from trident.capture.objects import (
     ABSENT,
     attributes_of,
     cell_contents,
-    copy_in_order,
+    copy_set,
     dict_base,
     function_parts,
     is_torch_result,
@@ -190,7 +191,8 @@ class Shadow:
             clone.extend(self._clone_member(obj, i, x) for i, x in enumerate(obj))
             items = list(clone)
         elif isinstance(obj, set):
-            items = copy_in_order(obj, clone)
+            _C.copy_set(obj, clone)
+            items = copy_set(obj)
         self._clone_instance_dictionary(obj, clone)
         slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
         for name, member in slots_of(cls):
@@ -218,8 +220,6 @@ class Shadow:
             attributes[name] = self._clone_member(obj, name, value, attribute=True)
 
     def _clone_function(self, function: types.FunctionType) -> types.FunctionType:
-        from trident import _C
-
         stateful = _C.stateful_globals(function)
         namespace = function.__globals__
         if stateful:
@@ -258,8 +258,6 @@ class Shadow:
         if known is not None:
             return known
         self._stateful[id(function)] = False  # for functions that refer to themselves
-        from trident import _C
-
         values = [value for _, value in _C.stateful_globals(function)]
         values += [content for content in cell_contents(function) if content is not ABSENT]
         values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

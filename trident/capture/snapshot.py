@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from trident import _C
 from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module
-from trident.capture.objects import attributes_of, dict_base, slot_values
+from trident.capture.objects import attributes_of, copy_set, dict_base, slot_values
 from trident.errors import UnsupportedError
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
@@ -116,7 +117,7 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
         inner = [_Pair(item) for item in _dict_items(obj)]
         parts += [part for pair in inner for part in pair]
     elif isinstance(obj, set):
-        inner = set(set.__iter__(obj))
+        inner = copy_set(obj)
     elif not attributes and not slots and not _can_hold_attributes(obj):
         return None
     if not is_library_module(type(obj).__module__):
@@ -142,6 +143,9 @@ def cell_value(cell: types.CellType) -> Any:
 
 def _same(now: Any, before: Any) -> bool:
     """Whether two contents hold the same objects, in the same order."""
+    inner = now[0] if isinstance(now, tuple) and now else None
+    if isinstance(inner, set) and not _C.same_sets(inner, before[0]):
+        return False
     first, second = list(_flat(now)), list(_flat(before))
     return len(first) == len(second) and all(map(operator.is_, first, second))
 
@@ -162,8 +166,6 @@ def _flat(contents: Any) -> Iterator[Any]:
     if isinstance(inner, list):
         for item in inner:
             yield from item if isinstance(item, _Pair) else (item,)
-    elif inner is not None:
-        yield from sorted(inner, key=id)
     yield from attributes
     yield from attributes.values()
     yield from slots.values()
@@ -206,7 +208,7 @@ def _put_back(obj: Any, before: Any) -> None:
             base.__setitem__(obj, key, value)
     elif isinstance(obj, set):
         set.clear(obj)
-        set.update(obj, inner)
+        _C.copy_set(inner, obj)
     held = attributes_of(obj)
     if held != attributes or attributes:
         held.clear()
