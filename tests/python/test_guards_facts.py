@@ -7,9 +7,10 @@ import dataclasses
 import enum
 import functools
 import itertools
+import types
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ForwardRef, NamedTuple, Optional, ParamSpec, TypeVar, get_type_hints
 
 import pytest
 import torch
@@ -369,6 +370,37 @@ def test_functions_by_what_they_hold(words: Any) -> None:
     assert fifth != fourth
     one.__code__ = (lambda value: lambda x=None, *, y=None: value)(1).__code__
     assert words(one) != fifth
+
+
+P = ParamSpec("P")
+
+ANNOTATIONS: dict[str, Callable[[], Any]] = {
+    "union": lambda: int | None,
+    "union of tensors": lambda: torch.Tensor | list[torch.Tensor] | None,
+    "optional": lambda: Optional[list[int | None]],  # noqa: UP045
+    "alias": lambda: dict[str, int | None],
+    "callable": lambda: Callable[[int], int | None],
+    "type variable": lambda: TypeVar("T", bound=int),
+    "parameters": lambda: P.args,
+    "forward reference": lambda: ForwardRef("Later"),
+    "not implemented": lambda: NotImplemented,
+}
+
+
+@pytest.mark.parametrize("name", ANNOTATIONS)
+def test_annotations_stay_what_they_are(words: Any, name: str) -> None:
+    value = ANNOTATIONS[name]()
+    first = words([value], note=value)
+    assert words([value], note=value) == first
+    assert words([int], note=int) != first
+
+
+def test_an_evaluated_forward_reference_is_the_same(words: Any) -> None:
+    reference = ForwardRef("Point")
+    holder: Any = types.SimpleNamespace(__annotations__={"point": reference})
+    first = words(reference)
+    assert get_type_hints(holder, globals()) == {"point": Point} and reference.__forward_evaluated__
+    assert words(reference) == first
 
 
 class Wrapped(torch.Tensor):

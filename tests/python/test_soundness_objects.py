@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import weakref
@@ -124,6 +125,37 @@ def test_decorated_method() -> None:
         assert second.run(torch.ones(2), shift=1.0).tolist() == [4.0, 4.0]
         assert first.log == second.log == [2]
     assert Owner.run.stats()["fallbacks"] == 0
+
+
+def test_the_forward_of_a_module_is_replaced() -> None:
+    def wrapped(forward: Any) -> Any:
+        @functools.wraps(forward)
+        def wrapper(self: Any, *args: Any) -> Any:
+            return forward(self, *args)
+
+        return wrapper
+
+    class Annotated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+
+        @wrapped
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+            return x * self.scale if mask is None else x * mask
+
+    # Annotations are evaluated here, unlike those of this file.
+    Annotated.forward.__annotations__["mask"] = torch.Tensor | None
+    module = Annotated()
+    module.forward = fast = trident.optimize(module.forward)  # type: ignore[method-assign]
+    x = torch.randn(4)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(module(x), x)
+        module.scale.fill_(2.0)
+        assert torch.equal(module(x), x * 2) and torch.equal(module(x, x), x * x)
+    stats = fast.stats()
+    assert (stats["misses"], stats["hits"], stats["fallbacks"]) == (2, 2, 0)
 
 
 def test_optimized_bound_method() -> None:

@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 import types
+import typing
 from typing import Any
 
 import torch
@@ -32,7 +33,14 @@ LEAF_TYPES: tuple[Any, ...] = (
     _thread.LockType,
     type(threading.RLock()),
     types.ModuleType,  # and what is put in its place, such as torch.backends.cudnn
+    # What annotations are made of.
     types.GenericAlias,
+    types.UnionType,
+    *(typing.TypeVar, typing.TypeVarTuple, typing.ParamSpec),
+    *(typing.ParamSpecArgs, typing.ParamSpecKwargs),
+    *((typing.TypeAliasType,) if hasattr(typing, "TypeAliasType") else ()),
+    typing.ForwardRef,
+    type(NotImplemented),
     type(vars(abc.ABC)["_abc_impl"]),  # registered subclasses, and caches of what was asked
     torch.Generator,
     torch.Stream,
