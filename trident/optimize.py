@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 import torch
+from triton.runtime.jit import JITCallable, KernelInterface
 
 from trident import _C
 from trident.miss import Optimizer
@@ -60,7 +61,8 @@ def optimize(
         which compiles what such a call needs without running it.
 
     Raises:
-        TypeError: `target` is neither a module nor callable, or a hint is of the wrong type.
+        TypeError: `target` is neither a module nor a function or callable object, but a class or a
+            Triton kernel, say, or a hint is of the wrong type.
         ValueError: an option has a value that is not supported, or a hint names what is not there.
     """
     options: Options = {
@@ -104,10 +106,26 @@ def _original_of(target: Any) -> Any:
     optimizer = getattr(type(target), "__trident_optimizer__", None)
     if isinstance(optimizer, Optimizer):
         return optimizer.function
-    if not callable(target) or isinstance(target, type):
-        kind = target.__name__ if isinstance(target, type) else type(target).__name__
+    if isinstance(target, (KernelInterface, JITCallable)):
+        raise TypeError(
+            f"trident.optimize takes an nn.Module or a function, not {_kernel_name(target)}, which "
+            "is a Triton kernel: optimize the function or module that launches it"
+        )
+    if isinstance(target, type):
+        raise TypeError(
+            f"trident.optimize takes an nn.Module or a function, not the class {target.__name__}: "
+            "pass an instance of it"
+        )
+    if not callable(target):
+        kind = type(target).__name__
         raise TypeError(f"trident.optimize takes an nn.Module or a function, not {kind}")
     return target
+
+
+def _kernel_name(kernel: Any) -> str:
+    while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):  # of a tuner, say
+        kernel = kernel.fn
+    return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
 def _stats(self: Any) -> dict[str, Any]:
@@ -178,6 +196,12 @@ class OptimizedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("trident.optimize makes callable instances")
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"an optimized function has no attribute {name!r}"
+        if name == "__code__":  # the first that @triton.jit asks for
+            message += "; if this is for a Triton kernel: optimize the function that launches it"
+        raise AttributeError(message, name=name, obj=self)
 
     stats = _stats
     prepare = _prepare

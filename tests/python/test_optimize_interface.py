@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 from optimize_cases import (
     STATS,
     Affine,
     Counting,
     add_one,
+    double_kernel,
     line_of,
     outcomes,
     prints,
@@ -99,6 +101,33 @@ def test_copies_work_on_their_own_and_keep_the_options(clone: Callable[[Any], An
 def test_only_modules_and_functions_can_be_optimized(target: Any) -> None:
     with pytest.raises(TypeError, match="takes an nn.Module or a function"):
         trident.optimize(target)
+
+
+def test_a_class_is_told_from_its_instances() -> None:
+    for decorate in (trident.optimize, trident.jit):
+        with pytest.raises(TypeError, match="not the class Linear: pass an instance"):
+            decorate(torch.nn.Linear)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda kernel: kernel,
+        triton.heuristics({"BLOCK": lambda _: 16}),
+        triton.autotune([triton.Config({"BLOCK": 16})], key=["count"]),
+    ],
+    ids=["jit", "heuristics", "autotune"],
+)
+def test_a_kernel_is_not_optimized_itself(wrap: Callable[[Any], Any]) -> None:
+    told = "not double_kernel, which is a Triton kernel: optimize the function or module that"
+    for decorate in (trident.optimize, trident.jit, trident.jit(on_unsupported="raise")):
+        with pytest.raises(TypeError, match=told):
+            decorate(wrap(double_kernel))
+
+
+def test_an_optimized_function_is_no_kernel() -> None:
+    with pytest.raises(AttributeError, match="optimize the function that launches it"):
+        triton.runtime.JITFunction(trident.jit(double_kernel.fn))
 
 
 @pytest.mark.parametrize(
