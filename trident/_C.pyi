@@ -146,6 +146,13 @@ class Scm:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 @final
+class MethodEntry:
+    """The ``__call__`` of a class whose instances bind ``__func__``, optimized, to ``__self__``."""
+
+    def __call__(self, method: object, /, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, method: object, owner: type | None = ..., /) -> Any: ...
+
+@final
 class ModuleEntry:
     """An `Scm` as the ``__call__`` of a class: the first argument is the instance."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
@@ -95,7 +96,8 @@ def optimizer_of(optimized: Any) -> Optimizer:
     Raises:
         TypeError: for anything else.
     """
-    found = getattr(type(optimized), "__trident_optimizer__", None)
+    function = optimized.__func__ if type(optimized) is OptimizedMethod else optimized
+    found = getattr(type(function), "__trident_optimizer__", None)
     if not isinstance(found, Optimizer):
         raise TypeError(f"{type(optimized).__name__} is not the result of trident.optimize")
     return found
@@ -103,6 +105,8 @@ def optimizer_of(optimized: Any) -> Optimizer:
 
 def _original_of(target: Any) -> Any:
     """Optimizing an optimized object starts from the original."""
+    if type(target) is OptimizedMethod:
+        return types.MethodType(_original_of(target.__func__), target.__self__)
     optimizer = getattr(type(target), "__trident_optimizer__", None)
     if isinstance(optimizer, Optimizer):
         return optimizer.function
@@ -188,11 +192,67 @@ def _optimized_module(module: torch.nn.Module, optimizer: Optimizer) -> torch.nn
     return optimized
 
 
+class OptimizedMethod:
+    """An optimized function bound to an object; attributes of the original show through."""
+
+    __slots__ = ("__func__", "__self__")
+    __func__: Any
+    __self__: Any
+    __call__ = _C.MethodEntry()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the function, for all objects; see `trident.optimize`."""
+        return optimizer_of(self).stats()
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles what a call with these arguments needs, without running it.
+
+        Raises:
+            UnsupportedError: if such a call cannot be compiled.
+        """
+        optimizer_of(self).prepare((self.__self__, *args), kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(types.MethodType(self.__func__, self.__self__))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OptimizedMethod.__slots__:  # not set yet
+            raise AttributeError(name)
+        return getattr(self.__func__, name)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not OptimizedMethod:
+            return NotImplemented
+        return self.__func__ is other.__func__ and self.__self__ is other.__self__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__func__), id(self.__self__)))
+
+    def __repr__(self) -> str:
+        return f"<optimized method {self.__func__.__qualname__} of {self.__self__!r}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedMethod:
+        copied: OptimizedMethod = self.__func__.__get__(copy.deepcopy(self.__self__, memo))
+        return copied
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__func__.__name__)
+
+
+_new = object.__new__
+
+
 class OptimizedFunction:
     """An optimized function; attributes of the original show through."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        if instance is None:
+            return self
+        method = _new(OptimizedMethod)
+        method.__func__ = self
+        method.__self__ = instance
+        return method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("trident.optimize makes callable instances")

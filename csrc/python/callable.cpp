@@ -1,7 +1,9 @@
-// The SCM's Python types: `Scm`, the callable itself, and `ModuleEntry`, the same callable as the
-// `__call__` of a module's class. Both are entered by vectorcall, so a hit builds no tuple.
+// The SCM's Python types: `Scm`, the callable itself; `ModuleEntry`, the same callable as the
+// `__call__` of a module's or function's class; and `MethodEntry`, the `__call__` of such a function
+// bound to an instance. All are entered by vectorcall.
 #include "python/bindings.h"
 
+#include <c10/util/SmallVector.h>
 #include <structmember.h>
 
 #include <vector>
@@ -13,6 +15,8 @@ namespace py = pybind11;
 namespace trident::python {
 namespace {
 
+using guards::Ref;
+
 struct ScmObject {
   PyObject_HEAD vectorcallfunc vectorcall;
   Module* module;
@@ -23,8 +27,13 @@ struct EntryObject {
   PyObject* scm;
 };
 
+struct MethodEntryObject {
+  PyObject_HEAD vectorcallfunc vectorcall;
+};
+
 PyTypeObject* scm_type = nullptr;
 PyTypeObject* entry_type = nullptr;
+PyTypeObject* method_entry_type = nullptr;
 
 PyObject* scm_vectorcall(PyObject* self, PyObject* const* arguments, size_t flags,
                          PyObject* keyword_names) {
@@ -42,6 +51,37 @@ PyObject* entry_vectorcall(PyObject* self, PyObject* const* arguments, size_t fl
     return nullptr;
   }
   return reinterpret_cast<ScmObject*>(scm)->module->call(arguments + 1, count - 1, keyword_names);
+}
+
+// The first argument has the function and the function's first argument as attributes, as a method.
+PyObject* method_vectorcall(PyObject*, PyObject* const* arguments, size_t flags,
+                            PyObject* keyword_names) {
+  static PyObject* const names[] = {PyUnicode_InternFromString("__func__"),
+                                    PyUnicode_InternFromString("__self__"),
+                                    PyUnicode_InternFromString("__call__")};
+  const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
+  if (count == 0) {
+    PyErr_SetString(PyExc_TypeError, "a bound method's __call__ needs the method");
+    return nullptr;
+  }
+  const Ref function = Ref::steal(PyObject_GetAttr(arguments[0], names[0]));
+  const Ref instance = Ref::steal(PyObject_GetAttr(arguments[0], names[1]));
+  if (!function || !instance) return nullptr;
+  const size_t num_keywords =
+      keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : 0;
+  c10::SmallVector<PyObject*, 16> all(arguments, arguments + count + num_keywords);
+  all[0] = instance.get();
+  // Straight to the native module, unless a trace put another function in its place.
+  const Ref entry =
+      Ref::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(function.get())), names[2]));
+  if (!entry) return nullptr;
+  PyObject* scm = Py_IS_TYPE(entry.get(), entry_type)
+                      ? reinterpret_cast<EntryObject*>(entry.get())->scm
+                      : nullptr;
+  if (scm) {
+    return reinterpret_cast<ScmObject*>(scm)->module->call(all.data(), count, keyword_names);
+  }
+  return PyObject_Vectorcall(function.get(), all.data(), count, keyword_names);
 }
 
 PyObject* scm_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -86,6 +126,26 @@ PyObject* entry_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->vectorcall = entry_vectorcall;
   self->scm = Py_NewRef(scm);
   return reinterpret_cast<PyObject*>(self);
+}
+
+PyObject* method_entry_new(PyTypeObject* type, PyObject*, PyObject*) {
+  auto* self = reinterpret_cast<MethodEntryObject*>(type->tp_alloc(type, 0));
+  if (self) self->vectorcall = method_vectorcall;
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int method_entry_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
+int method_entry_clear(PyObject*) { return 0; }
+
+void method_entry_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
 }
 
 PyObject* entry_get(PyObject* self, PyObject* object, PyObject*) {
@@ -150,9 +210,14 @@ void bind_callable(py::module_& m) {
   entry_type =
       make_type<EntryObject>("trident._C.ModuleEntry", Py_TPFLAGS_METHOD_DESCRIPTOR, entry_new,
                              entry_traverse, entry_clear, entry_dealloc, entry_get);
+  method_entry_type = make_type<MethodEntryObject>(
+      "trident._C.MethodEntry", Py_TPFLAGS_METHOD_DESCRIPTOR, method_entry_new,
+      method_entry_traverse, method_entry_clear, method_entry_dealloc, entry_get);
   m.attr("Scm") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(scm_type));
   m.attr("ModuleEntry") =
       py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(entry_type));
+  m.attr("MethodEntry") =
+      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(method_entry_type));
 }
 
 }  // namespace trident::python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import pathlib
 import pickle
 from collections.abc import Callable
@@ -60,19 +61,54 @@ def test_function_and_decorator_forms() -> None:
         assert outcomes(fast) == {"misses": 2, "hits": 1}
 
 
-def test_decorated_method_gets_its_object() -> None:
-    class Scaler:
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
+class Scaler:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
 
-        @trident.jit
-        def apply(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.factor
+    def apply(self, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+        return x * self.factor + shift
+
+
+def test_decorated_method_gets_its_object() -> None:
+    class Fast(Scaler):
+        apply = trident.jit(Scaler.apply)
 
     x = torch.randn(3)
     for factor in (2.0, 3.0, 2.0):
-        torch.testing.assert_close(Scaler(factor).apply(x), x * factor)
-    assert outcomes(Scaler.apply) == {"misses": 2, "hits": 1}
+        torch.testing.assert_close(Fast(factor).apply(x), x * factor)
+    assert outcomes(Fast.apply) == {"misses": 2, "hits": 1}
+    with pytest.raises(TypeError, match="needs the method"):
+        type(Fast(1.0).apply).__call__()
+
+
+class FastScaler(Scaler):
+    apply = trident.optimize(Scaler.apply, max_specializations=8)
+
+
+def test_a_bound_method_has_what_the_function_has() -> None:
+    scaler, x = FastScaler(2.0), torch.randn(3)
+    with torch.no_grad():
+        scaler.apply.prepare(x, shift=1.0)
+        assert scaler.apply.stats()["specializations"] == 1
+        torch.testing.assert_close(scaler.apply(x, shift=1.0), x * 2 + 1)
+    assert scaler.apply.stats()["hits"] == 1 and scaler.apply.stats()["misses"] == 0
+    assert trident.explain(scaler.apply) == trident.explain(FastScaler.apply)
+    assert list(inspect.signature(scaler.apply).parameters) == ["x", "shift"]
+    assert scaler.apply.__name__ == "apply" and "Scaler.apply" in repr(scaler.apply)
+    assert scaler.apply == scaler.apply != FastScaler(2.0).apply
+    assert len({scaler.apply, scaler.apply}) == 1
+    again = trident.optimize(scaler.apply)
+    torch.testing.assert_close(again(x), x * 2)
+    assert again.stats()["misses"] == 1 and scaler.apply.stats()["calls"] == 1
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_of_a_bound_method_have_copies_of_its_object(clone: Callable[[Any], Any]) -> None:
+    scaler, x = FastScaler(2.0), torch.randn(3)
+    copied = clone(scaler.apply)
+    copied.__self__.factor = 3.0
+    torch.testing.assert_close([copied(x), scaler.apply(x)], [x * 3, x * 2])
+    assert copied.__func__ is FastScaler.apply
 
 
 def test_optimizing_an_optimized_object_starts_from_the_original() -> None:

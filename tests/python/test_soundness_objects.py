@@ -127,6 +127,27 @@ def test_decorated_method() -> None:
     assert Owner.run.stats()["fallbacks"] == 0
 
 
+def test_bound_decorated_method_in_the_state_of_another() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.scale = 2.0
+
+        @trident.jit
+        def run(self, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+            return x * self.scale + shift
+
+    def through(x: torch.Tensor, run: Any) -> torch.Tensor:
+        return run(x, shift=1.0) + run(x)
+
+    owner = Owner()
+    pair = Pair(lambda: through, lambda: (torch.ones(2), owner.run))
+    with torch.no_grad():
+        assert pair.call() == "mh"
+        owner.scale = 3.0
+        assert pair.call() == "mh"
+    assert Owner.run.stats()["calls"] == 8  # of the eager arm alone
+
+
 def test_the_forward_of_a_module_is_replaced() -> None:
     def wrapped(forward: Any) -> Any:
         @functools.wraps(forward)

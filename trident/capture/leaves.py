@@ -25,6 +25,7 @@ LEAF_TYPES: tuple[Any, ...] = (
     CompiledKernel,
     CustomOpDef,
     _C.Scm,
+    _C.MethodEntry,
     _C.ModuleEntry,
     functools._lru_cache_wrapper,  # trident.capture.caches guards what it returns
     logging.Logger,
