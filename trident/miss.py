@@ -38,6 +38,7 @@ from trident.pipeline import CHANGED, SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
 from trident.report.guards import log_guards
 from trident.report.misses import MissHistory
+from trident.report.refused import RefusedPlaces
 from trident.report.warnings import VALUES_MATTER, Warnings, explain_problem
 
 logger = logging.getLogger("trident")
@@ -90,6 +91,7 @@ class Optimizer:
         # How often calls had to run eagerly first, by reason and hash of the words.
         self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
         self._recorded_gradients = 0
+        self._refused_places = RefusedPlaces(function)
         self.misses = MissHistory(self.scm, self.name, function)
         self.warnings = Warnings(self.name, options["max_specializations"], self.misses)
 
@@ -206,7 +208,9 @@ class Optimizer:
     ) -> Exception | None:
         """Compiles and publishes a call; returns why it could not be compiled."""
         if facts.unsupported is not None:
-            return UnsupportedError(f"the call involves {facts.unsupported}")
+            place = self._refused_places.of(facts)
+            where = f" ({place})" if place else ""
+            return UnsupportedError(f"the call involves {facts.unsupported}{where}")
         if self._recorded_gradients >= _MAX_RECORDED and may_record(facts.tensors):
             return RecordsGradients()
         _thread.capturing = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pathlib
@@ -260,6 +261,31 @@ def test_what_cannot_be_described_is_said() -> None:
         fast(torch.ones(1), iter([]))
     assert "list_iterator" in trident.explain(fast)
     assert optimizer_of(fast).misses.misses[-1].nearest is None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (lambda m, a: m.layers[0].__setattr__("log", io.StringIO()), "module.layers[0].log"),
+        (lambda m, a: m.layers[0].sizes.append(io.StringIO()), "module.layers[0].sizes[2]"),
+        (lambda m, a: a.update(last=io.StringIO()), "argument last"),
+        (lambda m, a: a.update(last=[1, {"a": io.StringIO()}]), "argument last[1]['a']"),
+        (lambda m, a: a.update(last=Settings([].append)), "argument last.gain"),  # type: ignore[arg-type]
+        (lambda m, a: a.update(last={torch.ones(1), 2}, next=1), None),
+    ],
+)
+def test_the_place_of_what_cannot_be_described_is_named(
+    model: Any, path: Callable[[Any, dict[str, Any]], object], expected: str | None
+) -> None:
+    arguments: dict[str, Any] = {"first": [1, 2]}
+    path(optimizer_of(model).function, arguments)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(torch.ones(4), **arguments)
+    told = [line for line in trident.explain(model).splitlines() if "not captured" in line]
+    assert len(told) == 1
+    assert f"({expected})" in told[0] if expected else "(" not in told[0]
 
 
 @torch.no_grad()

@@ -165,7 +165,7 @@ def _read_call(
     while state.position < len(state_words):
         state.further_root()
     call = WordReader(words, objects)
-    call.call(_parameters(function), state.place)
+    call.call(parameters(function), state.place)
     names = [
         call.number(each) if each < len(words) else state.number(each - len(words))
         for each in varying
@@ -231,7 +231,7 @@ def _function_name(function: Any) -> str:
     return str(name).replace("<locals>.", "")
 
 
-def _parameters(function: Callable[..., Any]) -> list[str]:
+def parameters(function: Callable[..., Any]) -> list[str]:
     """Names of the positional parameters."""
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:

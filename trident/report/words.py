@@ -54,6 +54,7 @@ class WordReader(WordStream):
         self._containers: list[str] = []
         self._tensors: list[str] = []
         self._numbers: dict[int, tuple[str, str]] = {}  # by word: what it is, and of what
+        self.reading: str | None = None  # the place of the object whose words come next
 
     def call(self, positional: Sequence[str], state_of: Callable[[str, int], str]) -> None:
         """The words of a call: arguments, environment, state.
@@ -72,6 +73,7 @@ class WordReader(WordStream):
         self._say("keyword arguments", ", ".join(keywords) or "none")
         for name in (*names, *keywords):
             self.value(f"argument {name}")
+        self.reading = None
         end = self.position + _C.environment_words
         for name, text in _C.describe_environment(list(self._words[self.position : end])):
             self._say(name, text)
@@ -117,6 +119,7 @@ class WordReader(WordStream):
 
     def value(self, place: str) -> None:
         """What follows of an object, with all that it holds."""
+        self.reading = place
         cls: Any = None
         exact = True
         if self._next() == "TYPE":
