@@ -23,6 +23,17 @@ uint64_t bits_of(double value) {
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
+// What a types.MappingProxyType shows, which it keeps for good; borrowed.
+PyObject* mapping_of(PyObject* proxy) {
+  PyObject* mapping = nullptr;
+  const visitproc keep = [](PyObject* held, void* found) {
+    *static_cast<PyObject**>(found) = held;
+    return 0;
+  };
+  PyDictProxy_Type.tp_traverse(proxy, keep, &mapping);
+  return mapping;
+}
+
 void append_bytes(std::vector<uint64_t>& words, const void* data, size_t size) {
   const size_t start = words.size();
   words.resize(start + (size + 7) / 8, 0);
@@ -147,6 +158,10 @@ bool Walker::visit_slow(PyObject* object) {
   const TypeInfo& info = type_info(type);
   switch (info.shape) {
     case Shape::kUnsupported:
+      if (type == &PyDictProxy_Type) {
+        append_identity(object);
+        return visit(mapping_of(object));
+      }
       if (!lenient_) {
         return fail(std::string("an object of type ") + type->tp_name +
                     ", whose state cannot be read or guarded");

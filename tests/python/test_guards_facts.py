@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import itertools
 import types
 import weakref
@@ -383,6 +384,7 @@ ANNOTATIONS: dict[str, Callable[[], Any]] = {
     "type variable": lambda: TypeVar("T", bound=int),
     "parameters": lambda: P.args,
     "forward reference": lambda: ForwardRef("Later"),
+    "signature": lambda: inspect.signature(function),
     "not implemented": lambda: NotImplemented,
 }
 
@@ -401,6 +403,19 @@ def test_an_evaluated_forward_reference_is_the_same(words: Any) -> None:
     first = words(reference)
     assert get_type_hints(holder, globals()) == {"point": Point} and reference.__forward_evaluated__
     assert words(reference) == first
+
+
+def test_read_only_views_by_what_they_show(words: Any) -> None:
+    table: dict[str, Any] = {"a": 1, "b": [2]}
+    view = types.MappingProxyType(table)
+    first = words(view)
+    assert words(view) == first
+    table["b"].append(3)
+    assert words(view) != first
+    table["b"].pop()
+    assert words(view) == first
+    table["a"] = 2
+    assert words(view) != first
 
 
 class Wrapped(torch.Tensor):

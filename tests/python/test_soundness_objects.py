@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import inspect
 import pickle
+import types
 import weakref
 from typing import Any
 
@@ -149,11 +151,15 @@ def test_bound_decorated_method_in_the_state_of_another() -> None:
 
 
 def test_the_forward_of_a_module_is_replaced() -> None:
-    def wrapped(forward: Any) -> Any:
+    def reads_signature(forward: Any) -> Any:
+        signature = inspect.signature(forward)
+
         @functools.wraps(forward)
         def wrapper(self: Any, *args: Any) -> Any:
+            assert len(signature.parameters) == 3
             return forward(self, *args)
 
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
         return wrapper
 
     class Annotated(nn.Module):
@@ -161,7 +167,7 @@ def test_the_forward_of_a_module_is_replaced() -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(4))
 
-        @wrapped
+        @reads_signature
         def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
             return x * self.scale if mask is None else x * mask
 
@@ -177,6 +183,32 @@ def test_the_forward_of_a_module_is_replaced() -> None:
         assert torch.equal(module(x), x * 2) and torch.equal(module(x, x), x * x)
     stats = fast.stats()
     assert (stats["misses"], stats["hits"], stats["fallbacks"]) == (2, 2, 0)
+
+
+def test_read_only_view_of_a_dictionary() -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table: dict[str, Any] = {"scale": 2.0, "weight": torch.ones(4), "seen": []}
+            self.view = types.MappingProxyType(self.table)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.view["seen"].append(len(self.view["seen"]))
+            del self.view["seen"][:-1]
+            return x * self.view["scale"] + self.view["weight"] + self.view["seen"][0]
+
+    def replace(module: Any) -> None:
+        module.table["weight"] = torch.full((4,), 3.0)
+
+    with torch.no_grad():
+        pair = Pair(Holder)
+        assert pair.call(4) == "mmmh"
+        pair.change(lambda m: m.table.update(scale=3.0))
+        assert pair.call() == "mh"
+        pair.change(replace)
+        pair.call()
+    assert pair.target.table["seen"] == pair.eager.table["seen"]
+    assert pair.fast.stats()["fallbacks"] == 0
 
 
 def test_optimized_bound_method() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import types
 import weakref
 from collections.abc import Collection, Mapping
@@ -78,6 +79,8 @@ class Shadow:
             return known
         if type(obj) is weakref.ref:
             return self._clone_weak_reference(obj)
+        if type(obj) is types.MappingProxyType:
+            return self._clone_proxy(obj)
         if id(obj) not in self._containers:
             return obj
         optimizer = getattr(type(obj), "__trident_optimizer__", None)
@@ -119,6 +122,17 @@ class Shadow:
         clone = reference if target is None else weakref.ref(self.clone(target))
         self._clones[id(reference)] = clone
         self._keep.append(clone)
+        return clone
+
+    def _clone_proxy(self, proxy: types.MappingProxyType[Any, Any]) -> Any:
+        """A read-only view of the shadow of what a view shows."""
+        (mapping,) = gc.get_referents(proxy)
+        shadow = self.clone(mapping)
+        if id(proxy) in self._clones:  # it shows itself
+            return self._clones[id(proxy)]
+        clone = proxy if shadow is mapping else types.MappingProxyType(shadow)
+        self._clones[id(proxy)] = clone
+        self._keep += [proxy, clone]
         return clone
 
     def _clone_container(self, obj: Any) -> Any:
@@ -268,6 +282,8 @@ class Shadow:
     def _is_stateful(self, value: Any) -> bool:
         if isinstance(value, torch.Tensor):
             return True
+        if type(value) is types.MappingProxyType:
+            return any(map(self._is_stateful, gc.get_referents(value)))
         if id(value) not in self._containers:
             return False
         if isinstance(value, types.FunctionType):

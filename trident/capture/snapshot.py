@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -103,6 +104,8 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
         return (), [obj.func, *obj.args, obj.keywords]
     if isinstance(obj, (tuple, frozenset)):
         return (), list(obj)
+    if isinstance(obj, types.MappingProxyType):
+        return (), gc.get_referents(obj)
     attributes = attributes_of(obj)
     slots = slot_values(obj)
     inner: Any = None

@@ -203,6 +203,8 @@ class WordReader(WordStream):
             cls = self._object(address)
             self._version(cls)
             self._class_attributes(cls)
+        elif type(known) is types.MappingProxyType:
+            self.value(place)
 
     # --- tensors and what was met before
 
