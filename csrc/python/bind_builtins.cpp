@@ -180,8 +180,8 @@ class Diversion {
   }
   // `property` answers for `__class__` of instances of a class without such an attribute.
   void disguise(const py::type& type, const py::object& property) {
-    classes_.push_back(std::make_unique<Disguise>(reinterpret_cast<PyTypeObject*>(type.ptr()),
-                                                  property.ptr()));
+    classes_.push_back(
+        std::make_unique<Disguise>(reinterpret_cast<PyTypeObject*>(type.ptr()), property.ptr()));
   }
   void end() {
     functions_.clear();
