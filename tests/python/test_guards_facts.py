@@ -425,7 +425,6 @@ class Wrapped(torch.Tensor):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "generator": (lambda: (i for i in [1]), "generator"),
     "iterator": (lambda: iter([1]), "list_iterator"),
-    "deque": (lambda: collections.deque(), "deque"),
     "array": (lambda: __import__("numpy").ones(2), "ndarray"),
     "bytearray": (lambda: bytearray(b"a"), "bytearray"),
     "file": (lambda: __import__("io").StringIO(), "StringIO"),
