@@ -49,16 +49,28 @@ def test_what_is_selected_is_a_view() -> None:
         assert found.data_ptr() == x[i].data_ptr() and found.stride() == x[i].stride()
 
 
-def test_an_index_out_of_range_raises() -> None:
-    optimized = optimize(lambda x, i: x[i] + 1)
-    x = torch.randn(9, 4)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x[i] + 1,
+        lambda x, i: x.select(0, i) + 1,
+        lambda x, i: x.narrow(0, i, 1) + 1,
+        lambda x, i: torch.select_scatter(x, x[0], 0, i),
+    ],
+    ids=["brackets", "select", "narrow", "scatter"],
+)
+def test_an_index_out_of_range_raises(function: Callable[..., Any]) -> None:
+    optimized = optimize(function)
+    x = torch.randn(20, 4)[:9]  # there is memory behind it
     for i in (2, 3, 5):
-        assert torch.equal(optimized(x, i), x[i] + 1)
-    for i in (9, -10):
-        with pytest.raises(IndexError):
+        assert torch.equal(optimized(x, i), function(x, i))
+    for i in (9, 12, -10):
+        with pytest.raises((IndexError, RuntimeError)) as raised:
+            function(x, i)
+        with pytest.raises(raised.type):
             optimized(x, i)
     for i in (0, -1, -9, 8):
-        assert torch.equal(optimized(x, i), x[i] + 1)
+        assert torch.equal(optimized(x, i), function(x, i))
 
 
 def test_a_position_that_counts_up() -> None:

@@ -35,10 +35,8 @@ def indices_vary() -> Iterator[None]:
         return _select(self, items)
 
     def _select(tensor: torch.Tensor, items: tuple[Any, ...]) -> torch.Tensor:
-        axis, left_out = (
-            0,
-            tensor.dim() - sum(item is not None and item is not Ellipsis for item in items),
-        )
+        given = [item for item in items if item is not None and item is not Ellipsis]
+        axis, left_out = 0, tensor.dim() - len(given)
         for item in items:
             if item is Ellipsis:
                 axis += left_out

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, in_kernel_invocation_m
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
-from trident.capture.symbolic_operators import DESCRIBED_IN_PYTHON
+from trident.capture.symbolic_operators import DESCRIBED_IN_PYTHON, check_index
 from trident.capture.trials import (
     Given,
     Layout,
@@ -76,6 +76,7 @@ class KernelLayouts(FakeTensorMode):
             return super().dispatch(func, types, args, kwargs)
         if self._unlike_kernel:
             self.refuse_unlike_kernel((args, kwargs))
+        check_index(func, args)
         if self.shape_env is not None and func in DESCRIBED_IN_PYTHON:
             with enable_python_dispatcher():
                 return self._dispatch(func, types, args, kwargs)

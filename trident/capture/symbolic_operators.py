@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 # need numbers.
 DESCRIBED_IN_PYTHON = frozenset({torch.ops.aten.constant_pad_nd.default})
 
+# Their last two arguments are an axis of the first and an index there.
+_SELECTING = frozenset({torch.ops.aten.select.int, torch.ops.aten.select_scatter.default})
+
 
 def decomposed_with_symbols() -> contextlib.AbstractContextManager[Any]:
     """Keeps the symbols of sizes through composite operators, in a trace with symbols.
@@ -26,6 +30,18 @@ def decomposed_with_symbols() -> contextlib.AbstractContextManager[Any]:
     if _matmul_keeps_symbols():
         return contextlib.nullcontext()
     return enable_python_dispatcher()
+
+
+def check_index(func: Any, args: Sequence[Any]) -> None:
+    """Refuses an index out of range, which PyTorch 2.11 does not for fakes; symbols are guarded.
+
+    Raises:
+        IndexError: as in eager.
+    """
+    if func in _SELECTING:
+        size, index = args[0].shape[args[-2]], args[-1]
+        if index < -size or index >= size:
+            raise IndexError("index out of range")
 
 
 @functools.cache
