@@ -259,7 +259,7 @@ class OptimizedFunction:
 
     def __getattr__(self, name: str) -> Any:
         message = f"an optimized function has no attribute {name!r}"
-        if name == "__code__":  # the first that @triton.jit asks for
+        if name in ("__code__", "__globals__"):  # what @triton.jit asks for first
             message += "; if this is for a Triton kernel: optimize the function that launches it"
         raise AttributeError(message, name=name, obj=self)
 
