@@ -28,16 +28,6 @@ def test_int_arguments() -> None:
     assert specializations(optimized) <= 3
 
 
-def test_code_that_may_ask_for_the_type_keeps_sizes_fixed() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if type(x.shape[0]) is int else x * 3
-
-    optimized = optimize(function)
-    for n in [5, 6, 7]:
-        agree(optimized, function, lambda n=n: (torch.randn(n),))
-    assert specializations(optimized) == 3
-
-
 def test_text_of_a_size_keeps_it_fixed() -> None:
     def function(x: torch.Tensor) -> Any:
         return x * 2, f"{x.shape[0]} rows"

@@ -253,7 +253,6 @@ def test_objects_that_cannot_be_described_fall_back() -> None:
         lambda: (value for value in (2.0, 3.0)),
         lambda: iter([2.0]),
         lambda: numpy.array([2.0]),
-        lambda: collections.deque([2.0]),
         lambda: bytearray(b"a"),
         lambda: map(float, [2.0]),
     ):
