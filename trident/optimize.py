@@ -200,9 +200,7 @@ class OptimizedMethod:
     __self__: Any
     __call__ = _C.MethodEntry()
 
-    def stats(self) -> dict[str, Any]:
-        """Counters of the function, for all objects; see `trident.optimize`."""
-        return optimizer_of(self).stats()
+    stats = _stats  # of the function, for all objects
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compiles what a call with these arguments needs, without running it.

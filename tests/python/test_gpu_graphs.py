@@ -36,6 +36,19 @@ def scaled_twice(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[_C.GraphReplay]:
+    """The graphs that are captured in a test, in their order."""
+    found: list[_C.GraphReplay] = []
+
+    def capture(*arguments: Any) -> Any:
+        found.append(capture_graph(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr("trident.miss.capture_graph", capture)
+    return found
+
+
 class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -113,15 +126,7 @@ def test_large_or_written_inputs_that_move_run_in_stream_mode_or_are_captured_an
 
 
 @torch.no_grad()
-def test_a_large_input_that_keeps_moving_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    replays: list[_C.GraphReplay] = []
-
-    def capture(*arguments: Any) -> Any:
-        replays.append(capture_graph(*arguments))
-        return replays[-1]
-
-    monkeypatch.setattr("trident.miss.capture_graph", capture)
-
+def test_a_large_input_that_keeps_moving_is_staged(replays: list[_C.GraphReplay]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x) + x.flip(0)
 
@@ -137,15 +142,8 @@ def test_a_large_input_that_keeps_moving_is_staged(monkeypatch: pytest.MonkeyPat
 
 @torch.no_grad()
 def test_a_large_input_of_a_kernel_that_keeps_moving_is_staged(
-    monkeypatch: pytest.MonkeyPatch,
+    replays: list[_C.GraphReplay],
 ) -> None:
-    replays: list[_C.GraphReplay] = []
-
-    def capture(*arguments: Any) -> Any:
-        replays.append(capture_graph(*arguments))
-        return replays[-1]
-
-    monkeypatch.setattr("trident.miss.capture_graph", capture)
     y = torch.randn(100_000, device="cuda")
 
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -189,16 +187,8 @@ def next_row_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr):
 
 @torch.no_grad()
 def test_a_kernel_that_reads_around_its_input_gets_no_copy_of_it(
-    monkeypatch: pytest.MonkeyPatch,
+    replays: list[_C.GraphReplay],
 ) -> None:
-    replays: list[_C.GraphReplay] = []
-
-    def capture(*arguments: Any) -> Any:
-        replays.append(capture_graph(*arguments))
-        return replays[-1]
-
-    monkeypatch.setattr("trident.miss.capture_graph", capture)
-
     def function(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         next_row_kernel[(1,)](x, out, x.numel(), BLOCK=256)

@@ -96,8 +96,7 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
 
 
 # What a SymInt has and an int has not.
-_TELLING = frozenset(dir(torch.SymInt)) | {"node", "__dict__"}
-_TELLING -= frozenset(dir(int))
+_TELLING = frozenset((*dir(torch.SymInt), "node")) - frozenset(dir(int))
 
 
 @functools.cache
@@ -106,7 +105,7 @@ def _asks_for_attributes(code: types.CodeType) -> bool:
     return asks and any(_isinstance(each, str) and each in _TELLING for each in code.co_consts)
 
 
-def check_type_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
+def check_attribute_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
     """Refuses code that may have told a symbolic int from an int in a way that goes unseen.
 
     Raises:

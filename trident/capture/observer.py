@@ -28,6 +28,7 @@ class Observer:
 
     Args:
         containers: the containers of the call's facts.
+        arguments: what is called and the values that it is given.
     """
 
     def __init__(self, containers: list[Any], arguments: Iterable[Any]) -> None:
@@ -63,8 +64,9 @@ class Observer:
             values += dict.values(container)
         elif isinstance(container, (list, tuple, collections.deque)):
             values += container
+        path = f"what an object of class {type(container).__qualname__} holds"
         for value in values:
-            self._reach(value, f"what an object of class {type(container).__qualname__} holds")
+            self._reach(value, path)
 
     def _reach(self, value: Any, path: str) -> None:
         """Takes note of what a fact of the call knows by identity, though it has contents."""
@@ -228,7 +230,8 @@ class Observer:
         self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
 
     def _save_library(self, owner: types.ModuleType | type | enum.Enum) -> None:
-        """Keeps what a library's module or class holds, for code that assigns its attributes."""
+        """Keeps what a library's module or class, or an enumeration's member, holds, for code that
+        assigns its attributes."""
         self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
     @property

@@ -17,7 +17,7 @@ from trident.capture import registrations
 from trident.capture.addresses import Addresses, real_address_mod_16
 from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
-from trident.capture.disguise import check_type_tests
+from trident.capture.disguise import check_attribute_tests
 from trident.capture.gradients import GradientWatch
 from trident.capture.graph import (
     constants_of,
@@ -211,7 +211,7 @@ class TracedCall:
             raise UnsupportedError("operators' kernels were registered while the call was captured")
         assert graph_module is not None  # the other outcome
         if self._symbols is not None:
-            check_type_tests(executed)
+            check_attribute_tests(executed)
             self._symbols.check_floats()
         graph = graph_module.graph
         drop_profiler_ranges(graph)
