@@ -75,6 +75,13 @@ class Program:
     def run(
         self, inputs: Sequence[torch.Tensor], symbols: Sequence[int] = ...
     ) -> list[torch.Tensor]: ...
+    def capture(
+        self, inputs: Sequence[torch.Tensor], symbols: Sequence[int]
+    ) -> tuple[list[torch.Tensor], CapturedLaunches]: ...
+    @property
+    def input_pointers(self) -> dict[int, int]: ...
+    @property
+    def output_pointers(self) -> dict[int, int]: ...
     def guard(self, symbols: Sequence[int]) -> bool: ...
     def numbers(self, symbols: Sequence[int]) -> list[int]:
         """The numbers in the call's result and effects; of doubles, the bits."""
@@ -108,6 +115,9 @@ class Program:
     def arena_bytes(self) -> int: ...
 
 @final
+class CapturedLaunches:
+    """What `Program.capture` notes."""
+
 class GraphReplay:
     """A host program captured into a CUDA graph."""
 
@@ -115,12 +125,9 @@ class GraphReplay:
         self,
         graph: torch.cuda.CUDAGraph,
         device: int,
-        own_inputs: Sequence[torch.Tensor | None],
-        inputs: Sequence[torch.Tensor],
-        written: Sequence[bool],
-        launched: Sequence[bool],
-        own_outputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[tuple[torch.Tensor | None, torch.Tensor, bool, bool, bool]],
+        outputs: Sequence[tuple[torch.Tensor, torch.Tensor | None]],
+        launches: CapturedLaunches,
     ) -> None: ...
     @property
     def replays(self) -> int: ...

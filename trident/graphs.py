@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import logging
 import threading
 import types
@@ -32,6 +33,8 @@ MAX_STAGED_BYTES = 64 * 1024
 # one kernel that it launches by itself.
 MAX_MOVED_BYTES_PER_KERNEL = 1024 * 1024
 MAX_MOVED_BYTES = 32 * 1024 * 1024
+# A small input that moves is copied by one node of the graph, or so many kernels are pointed at it.
+MAX_POINTERS_OF_SMALL = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +130,12 @@ def capture_graph(
 ) -> _C.GraphReplay | types.NotImplementedType | None:
     """Captures a host program with the inputs of one call, which is not run by that.
 
-    Arguments that the program only reads and that are small, or that ``moved`` since the last
-    capture, are staged: the graph first copies them into tensors of its own, and its outputs to the
-    caller's last; where from and to is set at each replay. All other inputs must lie at the same
-    addresses in later calls; a call where one does not runs in stream mode, as does one where the
-    program's symbols have other values than ``symbols``.
+    Launches are pointed at inputs and outputs that nothing else touches, wherever these lie in a
+    call. Other arguments that the program only reads and that are small, or that ``moved`` since
+    the last capture, are staged: the graph first copies them into tensors of its own, and other
+    outputs to the caller's last; where from and to is set at each replay. All other inputs must lie
+    at the same addresses in later calls; a call where one does not runs in stream mode, as does one
+    where the program's symbols have other values than ``symbols``.
 
     Returns:
         The replay, or None where the program cannot be captured; `record.graph` says why.
@@ -160,19 +164,23 @@ def _capture(
     symbols: list[int],
     moved: set[int],
 ) -> _C.GraphReplay | None:
-    written = [index in record.written_inputs for index in range(len(inputs))]
-    launched = [index in record.launched_inputs for index in range(len(inputs))]
-    kernels = program.launches + record.operators
-    limit = min(MAX_MOVED_BYTES, kernels * MAX_MOVED_BYTES_PER_KERNEL)
-    own = [
-        torch.empty_like(tensor)
-        if index in record.argument_inputs
-        and not written[index]
-        and _can_be_staged(tensor, limit if index in moved else MAX_STAGED_BYTES)
-        and not (launched[index] and _is_part(tensor))
-        else None
+    limit = min(MAX_MOVED_BYTES, (program.launches + record.operators) * MAX_MOVED_BYTES_PER_KERNEL)
+    pointers = program.input_pointers
+    ways = [
+        _way_in(
+            record,
+            index,
+            tensor,
+            limit if index in moved else MAX_STAGED_BYTES,
+            pointers.get(index, 0),
+        )
         for index, tensor in enumerate(inputs)
     ]
+    own = [
+        torch.empty_like(tensor) if way is _Way.STAGED else None
+        for way, tensor in zip(ways, inputs, strict=True)
+    ]
+    pointed_outputs = program.output_pointers
     device = torch.cuda.current_device()
     key = (device, torch.cuda.current_stream().cuda_stream)
     if key not in _places:
@@ -187,11 +195,12 @@ def _capture(
             read = [
                 theirs if mine is None else mine for mine, theirs in zip(own, inputs, strict=True)
             ]
-            outputs = program.run(read, symbols)
+            outputs, launches = program.capture(read, symbols)
             # Whatever the caller gets instead of these is copied to by the same nodes.
-            given = [torch.empty_like(output) for output in outputs]
-            for output, copied in zip(outputs, given, strict=True):
-                copied.copy_(output)
+            given = [
+                None if index in pointed_outputs else torch.empty_like(output).copy_(output)
+                for index, output in enumerate(outputs)
+            ]
     except Exception as error:
         _places[key] = _recover(graph, place)
         record.graph = f"capture failed: {error}"
@@ -202,16 +211,62 @@ def _capture(
         return None
     try:
         graph.instantiate()
-        replay = _C.GraphReplay(graph, device, own, inputs, written, launched, outputs, given)
+        replay = _C.GraphReplay(
+            graph,
+            device,
+            [
+                (
+                    own[index],
+                    tensor,
+                    ways[index] is _Way.POINTED,
+                    index in record.written_inputs,
+                    index in record.launched_inputs,
+                )
+                for index, tensor in enumerate(inputs)
+            ],
+            list(zip(outputs, given, strict=True)),
+            launches,
+        )
     except Exception as error:
         record.graph = f"the captured graph cannot be used: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
         return None
-    staged = sum(each is not None for each in own)
     values = f" for {symbols} in place of the symbols" if symbols else ""
-    record.graph = f"captured{values}; {staged} inputs staged"
+    record.graph = (
+        f"captured{values}; {ways.count(_Way.STAGED)} inputs staged, "
+        f"{sum(each is not None for each in given)} of {len(given)} outputs copied"
+    )
     logger.info("%s: specialization %d %s", program.name, record.index, record.graph)
     return replay
+
+
+class _Way(enum.Enum):
+    """How an input reaches the kernels of a graph."""
+
+    FIXED = enum.auto()
+    STAGED = enum.auto()
+    POINTED = enum.auto()
+
+
+def _way_in(
+    record: SpecializationRecord, index: int, tensor: torch.Tensor, limit: int, pointers: int
+) -> _Way:
+    """How an input is to reach the kernels.
+
+    Args:
+        limit: of what is copied, in bytes.
+        pointers: how many kernels would have to be pointed at it; 0 where others than launches use
+            it.
+    """
+    can_be_staged = (
+        index in record.argument_inputs
+        and index not in record.written_inputs
+        and _can_be_staged(tensor, limit)
+        and not (index in record.launched_inputs and _is_part(tensor))
+    )
+    if pointers and (pointers <= MAX_POINTERS_OF_SMALL or not can_be_staged):
+        return _Way.POINTED
+    return _Way.STAGED if can_be_staged else _Way.FIXED
 
 
 def _can_be_staged(tensor: torch.Tensor, limit: int) -> bool:

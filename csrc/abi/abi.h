@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define TRIDENT_ABI_VERSION 3u
+#define TRIDENT_ABI_VERSION 4u
 
 typedef int32_t trident_status;  // 0: done; anything else: an error is pending in this thread
 
@@ -88,6 +88,11 @@ typedef enum trident_param_source {
   TRIDENT_PARAM_CONSTANT = 0,  // `value` holds the bits
   TRIDENT_PARAM_PLANNED = 1,   // the address of planned slot `value`, written once per frame
   TRIDENT_PARAM_RUNTIME = 2,   // written by `run` before each launch
+  // The same, an address in the memory of input or output `value`, which nothing but launches
+  // touches; an output's is fresh. So a captured graph works on other memory once all of these
+  // parameters have its address.
+  TRIDENT_PARAM_INPUT = 3,
+  TRIDENT_PARAM_OUTPUT = 4,
 } trident_param_source;
 
 typedef struct trident_param {

@@ -55,6 +55,8 @@ class CudaLibrary {
   void ensure_context(int device) const;
 
   bool is_capturing(cuda::Stream stream) const;
+  // The node of what was enqueued last on a stream that is being captured.
+  cuda::GraphNode last_captured(cuda::Stream stream) const;
 
  private:
   [[noreturn]] void fail(cuda::Result result, const char* call, std::string_view about) const;
@@ -125,6 +127,9 @@ class CudaLaunch {
 
   // Enqueues on `stream`, with the kernel's device current.
   void run(const uint32_t* grid, cuda::Stream stream);
+
+  // How many parameters the driver is given.
+  size_t num_params() const { return params_.size(); }
 
  private:
   void update_tensor_maps();

@@ -77,6 +77,18 @@ struct MemcpyParams {
   size_t width_bytes, height, depth;
 };
 
+// CUDA_KERNEL_NODE_PARAMS_v2.
+struct KernelNodeParams {
+  Function function;
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  void** params;
+  void** extra;
+  void* kernel;
+  Context context;
+};
+
 // The driver's entry points. A test puts functions of its own here.
 struct CudaApi {
   Result (*init)(unsigned flags);
@@ -96,11 +108,16 @@ struct CudaApi {
   Result (*function_set_attribute)(Function, int attribute, int value);
   Result (*function_set_cache_config)(Function, int config);
   Result (*stream_is_capturing)(Stream, int* status);
+  // `nodes`: what the next node captured on the stream depends on, owned by the driver.
+  Result (*stream_get_capture_info)(Stream, int* status, uint64_t* id, void** graph,
+                                    const GraphNode** nodes, size_t* count);
   Result (*graph_launch)(void* exec, Stream);
   Result (*graph_get_nodes)(void* graph, GraphNode*, size_t* count);
   Result (*graph_node_get_type)(GraphNode, int* type);
   Result (*graph_memcpy_node_get_params)(GraphNode, MemcpyParams*);
   Result (*graph_exec_memcpy_node_set_params)(void* exec, GraphNode, const MemcpyParams*, Context);
+  Result (*graph_kernel_node_get_params)(GraphNode, KernelNodeParams*);
+  Result (*graph_exec_kernel_node_set_params)(void* exec, GraphNode, const KernelNodeParams*);
   // Of Hopper and newer; null where the driver does not have it.
   Result (*tensor_map_encode_tiled)(void* map, int type, uint32_t rank, void* address,
                                     const uint64_t* sizes, const uint64_t* strides,

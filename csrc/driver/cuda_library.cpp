@@ -119,4 +119,17 @@ bool CudaLibrary::is_capturing(cuda::Stream stream) const {
   return status != cuda::kStreamCaptureNone;
 }
 
+cuda::GraphNode CudaLibrary::last_captured(cuda::Stream stream) const {
+  int status = cuda::kStreamCaptureNone;
+  uint64_t id = 0;
+  void* graph = nullptr;
+  const cuda::GraphNode* nodes = nullptr;
+  size_t count = 0;
+  check(api_.stream_get_capture_info(stream, &status, &id, &graph, &nodes, &count),
+        "cuStreamGetCaptureInfo", "the current stream");
+  TORCH_CHECK(status != cuda::kStreamCaptureNone && count == 1,
+              "a launch that is captured does not end in one node of the graph");
+  return nodes[0];
+}
+
 }  // namespace trident::driver

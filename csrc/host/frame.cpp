@@ -99,6 +99,27 @@ void Frame::write_addresses(const Arena& arena) {
   generation_ = arena.generation();
 }
 
+void Frame::note_launch(uint32_t index) {
+  const trident_launch_record& record = program_.description().launches[index];
+  const uint32_t* const grid = blocks_[index].grid;
+  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return;  // nothing was launched
+  const auto* varying = std::get_if<VaryingLaunch>(&launches_[index]);
+  const driver::Launch& launch =
+      varying != nullptr ? varying->launch() : std::get<driver::Launch>(launches_[index]);
+  CapturedLaunch noted{nullptr, std::get<driver::CudaLaunch>(launch).num_params(), {}};
+  const size_t count = varying != nullptr ? varying->params().size() : record.num_params;
+  for (uint32_t position = 0; position < count; ++position) {
+    const uint32_t param = varying != nullptr ? varying->params()[position] : position;
+    const trident_param& from = record.params[param];
+    if (from.source == TRIDENT_PARAM_INPUT || from.source == TRIDENT_PARAM_OUTPUT) {
+      noted.pointers.push_back({from.source, from.value, position, blocks_[index].values[param]});
+    }
+  }
+  if (noted.pointers.empty()) return;
+  noted.node = driver::CudaLibrary::instance().last_captured(stream_);
+  captured_->push_back(std::move(noted));
+}
+
 void Frame::take_outputs(std::vector<TensorRef>& taken) {
   for (size_t index = 0; index < output_table_.size(); ++index) {
     TORCH_CHECK(output_table_[index] != nullptr, "program ", program_.name(),
@@ -114,6 +135,7 @@ void Frame::end() noexcept {
   for (trident_tensor& output : output_table_) release(output);
   inputs = nullptr;
   symbols = nullptr;
+  captured_ = nullptr;
 }
 
 }  // namespace trident::host

@@ -9,6 +9,7 @@
 #include "abi/abi.h"
 #include "driver/driver.h"
 #include "host/arena.h"
+#include "host/captured_launch.h"
 #include "host/tensor.h"
 #include "host/variants.h"
 
@@ -36,6 +37,8 @@ class Frame : public trident_frame {
   uint32_t choose_variants();
   // Moves the outputs out; an error if the program left one unset.
   void take_outputs(std::vector<TensorRef>& taken);
+  // Has the call's launches, which are being captured, noted in `captured`.
+  void note_launches(std::vector<CapturedLaunch>& captured) { captured_ = &captured; }
   // Releases what the call left in transient slots and outputs.
   void end() noexcept;
 
@@ -45,6 +48,8 @@ class Frame : public trident_frame {
     } else {
       std::get_if<VaryingLaunch>(&launches_[index])->run(blocks_[index].grid, stream_);
     }
+    if (captured_ != nullptr) [[unlikely]]
+      note_launch(index);
   }
   const Program& program() const { return program_; }
 
@@ -52,6 +57,7 @@ class Frame : public trident_frame {
   void build_launches(Variants& variants);
   void move_to(const Arena& arena);
   void write_addresses(const Arena& arena);
+  void note_launch(uint32_t index);
 
   // A parameter that holds the address of a planned tensor.
   struct Address {
@@ -63,6 +69,7 @@ class Frame : public trident_frame {
   uint64_t arena_id_;
   uint64_t generation_ = 0;
   void* stream_ = nullptr;
+  std::vector<CapturedLaunch>* captured_ = nullptr;
   std::vector<TensorRef> planned_;
   std::vector<trident_tensor> slot_table_;
   std::vector<trident_tensor> output_table_;

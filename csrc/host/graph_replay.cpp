@@ -23,36 +23,61 @@ c10::Stream current_stream(c10::Device device) {
 
 GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
                          void* exec, std::shared_ptr<void> owner, c10::Stream stream,
-                         const std::vector<Pair>& inputs, const std::vector<bool>& written,
-                         const std::vector<bool>& launched, const std::vector<Pair>& outputs)
+                         const std::vector<CapturedInput>& inputs,
+                         const std::vector<CapturedOutput>& outputs,
+                         const std::vector<CapturedLaunch>& launches)
     : library_(library),
       allocator_(allocator),
       exec_(exec),
       copies_(library, graph, exec),
+      kernels_(library, exec),
       owner_(std::move(owner)),
       stream_(stream) {
-  TORCH_CHECK(inputs.size() == written.size() && inputs.size() == launched.size(),
-              "every input is written or not, and a launch takes it or not");
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Pair& input = inputs[i];
-    TORCH_CHECK(!input.own || !written[i], "a written input cannot be staged");
-    if (written[i]) {
-      const c10::Storage& storage = input.callers->storage();
-      const auto begin = reinterpret_cast<uintptr_t>(storage.data());
-      written_.push_back({begin, begin + storage.nbytes()});
-    }
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    const CapturedInput& input = inputs[index];
+    TORCH_CHECK(!input.own || !(input.written || input.pointed),
+                "an input that is written, or that launches are pointed at, cannot be staged");
+    if (input.written && input.pointed) written_pointed_.push_back(index);
+    if (input.written && !input.pointed) written_.push_back(storage_of(*input.callers));
+    inputs_.push_back(
+        {input.own, address_of(*input.callers), 0, kNoCopy, input.pointed, input.launched, {}});
     if (input.own) {
-      const size_t copy = find_copy(*input.callers, *input.own);
-      inputs_.push_back({input.own, nullptr, dense_bytes(*input.own), copy, launched[i]});
-    } else {
-      inputs_.push_back({nullptr, data(wrap(input.callers.get())), 0, kNoCopy, launched[i]});
+      inputs_.back().bytes = dense_bytes(*input.own);
+      inputs_.back().copy = find_copy(*input.callers, *input.own);
     }
   }
-  for (const Pair& output : outputs) {
-    outputs_.push_back({find_copy(*output.own, *output.callers),
-                        c10::typeMetaToScalarType(output.own->dtype()), output.own->sizes().vec(),
-                        output.own->strides().vec()});
+  for (const CapturedOutput& output : outputs) {
+    const bool pointed = !output.callers;
+    outputs_.push_back({pointed ? kNoCopy : find_copy(*output.own, *output.callers),
+                        pointed,
+                        c10::typeMetaToScalarType(output.own->dtype()),
+                        output.own->sizes().vec(),
+                        output.own->strides().vec(),
+                        {}});
   }
+  find_pointers(launches, outputs);
+}
+
+void GraphReplay::find_pointers(const std::vector<CapturedLaunch>& launches,
+                                const std::vector<CapturedOutput>& outputs) {
+  for (const CapturedLaunch& launch : launches) {
+    for (const CapturedLaunch::Pointer& pointer : launch.pointers) {
+      const bool of_input = pointer.source == TRIDENT_PARAM_INPUT;
+      if (of_input ? !inputs_.at(pointer.index).pointed : !outputs_.at(pointer.index).pointed)
+        continue;
+      const uintptr_t start =
+          of_input ? inputs_[pointer.index].address : address_of(*outputs[pointer.index].own);
+      const size_t number =
+          kernels_.find(launch.node, launch.num_params, pointer.param, pointer.address);
+      (of_input ? inputs_[pointer.index].pointers : outputs_[pointer.index].pointers)
+          .push_back({number, pointer.address - start});
+    }
+  }
+}
+
+GraphReplay::Range GraphReplay::storage_of(const c10::TensorImpl& tensor) {
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.storage().data());
+  return {begin, begin + tensor.storage().nbytes()};
 }
 
 size_t GraphReplay::find_copy(const c10::TensorImpl& from, const c10::TensorImpl& to) {
@@ -63,26 +88,53 @@ size_t GraphReplay::find_copy(const c10::TensorImpl& from, const c10::TensorImpl
 bool GraphReplay::matches(const trident_tensor* inputs, std::set<size_t>& moved) {
   bool all_there = true;
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    void* address = data(inputs[i]);
-    if (!inputs_[i].own) {
-      if (address == inputs_[i].address) [[likely]]
+    const Input& input = inputs_[i];
+    if (input.pointed) continue;
+    const uintptr_t address = address_of(*unwrap(inputs[i]));
+    if (!input.own) {
+      if (address == input.address) [[likely]]
         continue;
       moved.insert(i);
       all_there = false;
       continue;
     }
     // A kernel may read more of the storage than the tensor, which is all that would be copied.
-    if (inputs_[i].launched && unwrap(inputs[i])->storage().nbytes() != inputs_[i].bytes)
-      return false;
+    if (input.launched && unwrap(inputs[i])->storage().nbytes() != input.bytes) return false;
     // A copy made beforehand would miss what the program writes through another input.
-    const auto begin = reinterpret_cast<uintptr_t>(address);
-    for (const Range& range : written_) {
-      if (begin < range.end && range.begin < begin + inputs_[i].bytes) return false;
-    }
+    if (meets_written(inputs, address, input.bytes)) return false;
   }
   if (!all_there) return false;
   const c10::Stream current = current_stream(stream_.device());
   return current == stream_ && !library_.is_capturing(current.native_handle());
+}
+
+bool GraphReplay::meets_written(const trident_tensor* inputs, uintptr_t from, size_t bytes) const {
+  for (const Range& range : written_) {
+    if (range.meets(from, bytes)) return true;
+  }
+  for (const size_t index : written_pointed_) {
+    if (storage_of(*unwrap(inputs[index])).meets(from, bytes)) return true;
+  }
+  return false;
+}
+
+void GraphReplay::point(const std::vector<Pointer>& pointers, uintptr_t address) {
+  for (const Pointer& pointer : pointers)
+    kernels_.point(pointer.number, address + pointer.distance);
+}
+
+bool GraphReplay::give_outputs(std::vector<TensorRef>& outputs) {
+  for (const Output& output : outputs_) {
+    outputs.push_back(
+        allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_));
+    const uintptr_t address = address_of(*outputs.back());
+    if (output.pointed) {
+      point(output.pointers, address);
+    } else if (output.copy != kNoCopy && !copies_.move_target(output.copy, address)) {
+      return false;
+    }
+  }
+  return kernels_.update();
 }
 
 bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs) {
@@ -90,17 +142,19 @@ bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& o
   library_.ensure_context(stream_.device().index());
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const size_t copy = inputs_[i].copy;
-    if (copy != kNoCopy && !copies_.move_source(copy, address_of(*unwrap(inputs[i])))) return false;
+    Input& input = inputs_[i];
+    if (input.copy == kNoCopy && !input.pointed) continue;
+    const uintptr_t address = address_of(*unwrap(inputs[i]));
+    if (input.pointed && address != input.address) {
+      point(input.pointers, address);
+      input.address = address;
+    }
+    if (input.copy != kNoCopy && !copies_.move_source(input.copy, address)) return false;
   }
   const size_t before = outputs.size();
-  for (const Output& output : outputs_) {
-    outputs.push_back(
-        allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_));
-    if (output.copy != kNoCopy && !copies_.move_target(output.copy, address_of(*outputs.back()))) {
-      outputs.resize(before);
-      return false;
-    }
+  if (!give_outputs(outputs)) {
+    outputs.resize(before);
+    return false;
   }
   library_.check(library_.api().graph_launch(
                      exec_, static_cast<driver::cuda::Stream>(stream_.native_handle())),

@@ -1,9 +1,11 @@
 // A host program captured into a CUDA graph: one launch instead of one per kernel.
 //
-// The graph's kernels have fixed addresses. Inputs that the program only reads and that are small, or
-// that kept moving, are copied into the graph's own tensors by its first nodes (staged); all others must
-// lie where they lay at capture. Its last nodes copy the outputs out into fresh tensors, so that they are
-// the caller's to keep. Where these copies read and write is set before each replay.
+// The graph's kernels have fixed addresses, but for those of Triton launches, which can be pointed at
+// inputs and outputs that nothing but launches touches. Other inputs that the program only reads and
+// that are small, or that kept moving, are copied into the graph's own tensors by its first nodes
+// (staged); all others must lie where they lay at capture. Its last nodes copy other outputs out into
+// fresh tensors, so that they are the caller's to keep. Where copies and launches read and write is set
+// before each replay, if it changed.
 //
 // The graph's own memory, outputs too, holds nothing between replays: all graphs of one stream share
 // it, since replays on one stream never overlap. Only addresses of it are kept here, and nothing of
@@ -24,31 +26,39 @@
 #include "abi/abi.h"
 #include "driver/cuda.h"
 #include "driver/graph_copies.h"
+#include "driver/graph_kernels.h"
+#include "host/captured_launch.h"
 #include "host/tensor.h"
 
 namespace trident::host {
 
 class GraphReplay {
  public:
-  // A tensor of the graph's own and the caller's that it is copied from or to; `own` is NULL for an
-  // input that must not move.
-  struct Pair {
+  // How an input reaches the graph's kernels.
+  struct CapturedInput {
+    TensorRef own;      // of a staged input, the copy; else NULL
+    TensorRef callers;  // what the graph was captured with
+    bool pointed;       // launches are pointed at it; else, if it is not staged, it must not move
+    bool written;       // the program may write it: it is not staged
+    // A Triton launch takes it, and may read all of its storage, so that a copy only serves an input
+    // that is its whole storage.
+    bool launched;
+  };
+  // A dense output without relatives; `callers` is a copy, NULL where launches are pointed at it.
+  struct CapturedOutput {
     TensorRef own;
     TensorRef callers;
   };
 
   // `graph`, `exec`: what was captured (cudaGraph_t) and instantiated (cudaGraphExec_t), which `owner`
-  // keeps alive with its memory; it is replayed on `stream`.
-  // `inputs`: what it was captured with; `written[i]`: the program may write input i, which then has
-  // no tensor of the graph's own; `launched[i]`: a Triton launch takes input i, and may read all of its
-  // storage, so that a copy only serves an input that is its whole storage.
-  // `outputs`: what it writes, dense and without relatives.
+  // keeps alive with its memory; it is replayed on `stream`. `launches`: what Program::capture noted.
   // `allocator`: of fresh outputs.
-  // RuntimeError where the graph does not have the copies, or the driver cannot move them.
+  // RuntimeError where the graph does not have the copies and launches, or the driver cannot change
+  // them.
   GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph, void* exec,
-              std::shared_ptr<void> owner, c10::Stream stream, const std::vector<Pair>& inputs,
-              const std::vector<bool>& written, const std::vector<bool>& launched,
-              const std::vector<Pair>& outputs);
+              std::shared_ptr<void> owner, c10::Stream stream,
+              const std::vector<CapturedInput>& inputs, const std::vector<CapturedOutput>& outputs,
+              const std::vector<CapturedLaunch>& launches);
 
   // Whether a call with these inputs, on the current stream, can be served by a replay. Where it cannot,
   // adds to `moved` the inputs that lie elsewhere and must not.
@@ -62,34 +72,52 @@ class GraphReplay {
  private:
   static constexpr size_t kNoCopy = SIZE_MAX;  // of no elements
 
+  // A launch's parameter with an address in a tensor, `distance` bytes from its first element.
+  struct Pointer {
+    size_t number;
+    uintptr_t distance;
+  };
   struct Input {
-    TensorRef own;  // of a staged input: what the graph reads
-    void* address;  // of one that must not move
-    size_t bytes;   // of a staged input
+    TensorRef own;      // of a staged input: what the graph reads
+    uintptr_t address;  // of any other: where the graph expects it
+    size_t bytes;       // of a staged input
     size_t copy;
+    bool pointed;
     bool launched;
+    std::vector<Pointer> pointers;
   };
   struct Output {
     size_t copy;
+    bool pointed;
     c10::ScalarType dtype;
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
+    std::vector<Pointer> pointers;
   };
   struct Range {
     uintptr_t begin;
     uintptr_t end;
+    bool meets(uintptr_t from, size_t bytes) const { return from < end && begin < from + bytes; }
   };
+  static Range storage_of(const c10::TensorImpl& tensor);
   size_t find_copy(const c10::TensorImpl& from, const c10::TensorImpl& to);
+  void find_pointers(const std::vector<CapturedLaunch>& launches,
+                     const std::vector<CapturedOutput>& outputs);
+  bool meets_written(const trident_tensor* inputs, uintptr_t from, size_t bytes) const;
+  void point(const std::vector<Pointer>& pointers, uintptr_t address);
+  bool give_outputs(std::vector<TensorRef>& outputs);
 
   driver::CudaLibrary& library_;
   c10::Allocator* allocator_;
   void* exec_;
   driver::GraphCopies copies_;
+  driver::GraphKernels kernels_;
   std::shared_ptr<void> owner_;
   c10::Stream stream_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
-  std::vector<Range> written_;  // the storages that the program writes
+  std::vector<Range> written_;           // storages that the program writes, where they are fixed
+  std::vector<size_t> written_pointed_;  // inputs that it writes wherever they lie
   std::mutex mutex_;
   std::atomic<uint64_t> replays_{0};
 };

@@ -6,12 +6,28 @@
 
 namespace trident::host {
 
+void GraphTable::fit(size_t kernels) {
+  max_states_ = std::clamp(kMaxKernels / std::max<size_t>(kernels, 1), kMinStates, kMaxStates);
+}
+
+uint64_t GraphTable::hash(const std::vector<int64_t>& symbols) {
+  uint64_t mixed = 0;
+  for (const int64_t symbol : symbols) {
+    mixed = (mixed ^ static_cast<uint64_t>(symbol)) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 32;
+  }
+  return mixed;
+}
+
 GraphTable::State* GraphTable::find(const std::vector<int64_t>& symbols) {
   if (last_ >= states_.size() || states_[last_].symbols != symbols) {
-    const auto found = std::find_if(states_.begin(), states_.end(),
-                                    [&](const State& state) { return state.symbols == symbols; });
-    if (found == states_.end()) return nullptr;
-    last_ = static_cast<size_t>(found - states_.begin());
+    const uint64_t wanted = hash(symbols);
+    size_t index = 0;
+    while (index < states_.size() &&
+           (hashes_[index] != wanted || states_[index].symbols != symbols))
+      ++index;
+    if (index == states_.size()) return nullptr;
+    last_ = index;
   }
   states_[last_].last_use = ++clock_;
   return &states_[last_];
@@ -19,9 +35,10 @@ GraphTable::State* GraphTable::find(const std::vector<int64_t>& symbols) {
 
 GraphTable::State& GraphTable::of(const std::vector<int64_t>& symbols) {
   if (State* const known = find(symbols)) return *known;
-  if (states_.size() < kMaxStates) {
+  if (states_.size() < max_states_) {
     last_ = states_.size();
     states_.emplace_back();
+    hashes_.emplace_back();
   } else {
     const auto worth = [](const State& state) {
       return std::make_tuple(state.replay != nullptr, state.last_use);
@@ -35,6 +52,7 @@ GraphTable::State& GraphTable::of(const std::vector<int64_t>& symbols) {
   }
   State& made = states_[last_];
   made.symbols = symbols;
+  hashes_[last_] = hash(symbols);
   made.last_use = ++clock_;
   return made;
 }

@@ -25,6 +25,9 @@ class GraphTable {
     uint64_t last_use = 0;
   };
 
+  // Of a program of so many kernels: the smaller its graphs, the more of them are kept.
+  void fit(size_t kernels);
+
   // The state of these values if they are known; valid until the next `of`.
   State* find(const std::vector<int64_t>& symbols);
   // The same, from now on known: forgets the values that were not met for longest, those with a replay
@@ -39,14 +42,20 @@ class GraphTable {
   // No further values are captured: what is in the way does not lie in them.
   void give_up() { given_up_ = true; }
 
-  static constexpr size_t kMaxStates = 16;
+  static constexpr size_t kMinStates = 16;
+  static constexpr size_t kMaxStates = 64;
+  static constexpr size_t kMaxKernels = 1024;  // of all graphs together, beyond the first 16
   static constexpr uint32_t kMismatchesBeforeRecapture = 3;
   // A capture takes the time of hundreds of calls; where these never settle, it ends.
   static constexpr uint32_t kMaxCaptures = 16;
   static constexpr uint32_t kMaxCapturesOfSizes = 64;
 
  private:
+  static uint64_t hash(const std::vector<int64_t>& symbols);
+
   std::vector<State> states_;
+  std::vector<uint64_t> hashes_;  // of the states' symbols
+  size_t max_states_ = kMinStates;
   size_t last_ = 0;  // which was asked for last
   bool given_up_ = false;
   uint64_t clock_ = 0;

@@ -98,6 +98,26 @@ uint32_t Program::run(const trident_tensor* inputs, const int64_t* symbols,
   return run_on_device(inputs, symbols, &outputs);
 }
 
+void Program::capture(const trident_tensor* inputs, const int64_t* symbols,
+                      std::vector<TensorRef>& outputs, std::vector<CapturedLaunch>& captured) {
+  TORCH_CHECK(device_.is_cuda(), "program ", name(), " runs on no GPU");
+  const at::AutoDispatchBelowAutograd below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  const c10::DeviceGuard guard(device_);
+  run_on_device(inputs, symbols, &outputs, &captured);
+}
+
+std::map<size_t, size_t> Program::pointers(trident_param_source source) const {
+  std::map<size_t, size_t> counts;
+  for (uint32_t index = 0; index < launches(); ++index) {
+    const trident_launch_record& record = description_->launches[index];
+    for (uint32_t param = 0; param < record.num_params; ++param) {
+      if (record.params[param].source == source) ++counts[record.params[param].value];
+    }
+  }
+  return counts;
+}
+
 uint32_t Program::prepare(const trident_tensor* inputs, const int64_t* symbols) {
   if (device_.is_cpu()) return run_on_device(inputs, symbols, nullptr);
   const c10::DeviceGuard guard(device_);
@@ -105,7 +125,8 @@ uint32_t Program::prepare(const trident_tensor* inputs, const int64_t* symbols) 
 }
 
 uint32_t Program::run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                                std::vector<TensorRef>* outputs) {
+                                std::vector<TensorRef>* outputs,
+                                std::vector<CapturedLaunch>* captured) {
   const c10::Stream stream = c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
   void* native_stream = nullptr;
   bool capturing = false;
@@ -124,6 +145,7 @@ uint32_t Program::run_on_device(const trident_tensor* inputs, const int64_t* sym
                          capturing ? std::make_unique<Frame>(*this, *arena) : acquire_frame(*arena),
                          !capturing);
   frame->begin(*arena, native_stream, inputs, symbols);
+  if (captured != nullptr) frame->note_launches(*captured);
   const uint32_t compiled = frame->choose_variants();
   if (outputs == nullptr) return compiled;
   if (description_->run(frame.get()) != 0) [[unlikely]]

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +43,11 @@ class Program {
   TRIDENT_PROFILED uint32_t run(const trident_tensor* inputs, const int64_t* symbols,
                                 std::vector<TensorRef>& outputs);
 
+  // The same while the current stream, one of a GPU, is being captured. Appends to `captured` the
+  // launches that work on memory which only launches touch.
+  void capture(const trident_tensor* inputs, const int64_t* symbols,
+               std::vector<TensorRef>& outputs, std::vector<CapturedLaunch>& captured);
+
   // Compiles the kernel variants that such a run needs; returns how many were missing.
   uint32_t prepare(const trident_tensor* inputs, const int64_t* symbols);
 
@@ -68,6 +74,10 @@ class Program {
   bool runs_kernels() const { return launches() + calls_typed() + calls_boxed() != 0; }
   uint64_t arena_bytes() const { return description_->arena_bytes; }
   c10::Device device() const { return device_; }  // with its index resolved
+
+  // How many parameters of launches hold an address in each input or output (`source`) that nothing
+  // but launches touches: what a captured graph could be pointed elsewhere by.
+  std::map<size_t, size_t> pointers(trident_param_source source) const;
 
   const trident_program& description() const { return *description_; }
   const std::vector<std::shared_ptr<driver::Kernel>>& kernels() const { return kernels_; }
@@ -106,7 +116,8 @@ class Program {
   void resolve();
   // Without `outputs` the call is only prepared.
   uint32_t run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                         std::vector<TensorRef>* outputs);
+                         std::vector<TensorRef>* outputs,
+                         std::vector<CapturedLaunch>* captured = nullptr);
   std::unique_ptr<Frame> acquire_frame(const Arena& arena);
   void give_back(std::unique_ptr<Frame> frame) noexcept;
 

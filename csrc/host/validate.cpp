@@ -65,6 +65,14 @@ void validate_params(const trident_program& program, uint32_t launch, const driv
                 "program ", program.name, ": launch ", launch, ", parameter ", params[position],
                 " (", kernel.params()[position], ") takes the address of planned slot ",
                 source.value, " of ", program.num_planned);
+    const bool of_input = source.source == TRIDENT_PARAM_INPUT;
+    const uint32_t count = of_input ? program.num_inputs : program.num_outputs;
+    TORCH_CHECK(
+        (!of_input && source.source != TRIDENT_PARAM_OUTPUT) ||
+            (source.value < count && kernel.kinds()[position] == driver::ParamKind::kPointer),
+        "program ", program.name, ": launch ", launch, ", parameter ", params[position], " (",
+        kernel.params()[position], ") takes an address in ", of_input ? "input " : "output ",
+        source.value, " of ", count);
   }
 }
 
@@ -77,7 +85,7 @@ void validate_launches(const trident_program& program,
     const trident_launch_record& record = program.launches[index];
     for (uint32_t param = 0; param < record.num_params; ++param) {
       const int32_t source = record.params[param].source;
-      TORCH_CHECK(source >= TRIDENT_PARAM_CONSTANT && source <= TRIDENT_PARAM_RUNTIME, "program ",
+      TORCH_CHECK(source >= TRIDENT_PARAM_CONSTANT && source <= TRIDENT_PARAM_OUTPUT, "program ",
                   program.name, ": launch ", index, ", parameter ", param,
                   " has the unknown source ", source);
     }

@@ -63,6 +63,10 @@ class VaryingLaunch {
 
   void run(const uint32_t* grid, void* stream);
 
+  // Of the current variant.
+  const driver::Launch& launch() const { return made_[current_].launch; }
+  const std::vector<uint32_t>& params() const { return made_[current_].variant->params; }
+
  private:
   // A launch of one variant, over parameters of its own.
   struct Made {

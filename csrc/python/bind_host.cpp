@@ -29,7 +29,9 @@ std::shared_ptr<Program> load(const std::string& path,
   });
 }
 
-std::vector<trident_tensor> borrow(const py::sequence& inputs) {
+// The inputs of a run; TypeError or ValueError where they do not fit the program.
+std::vector<trident_tensor> borrow(const Program& program, const py::tuple& inputs,
+                                   const std::vector<int64_t>& symbols) {
   std::vector<trident_tensor> tensors;
   tensors.reserve(inputs.size());
   for (const py::handle input : inputs) {
@@ -37,46 +39,60 @@ std::vector<trident_tensor> borrow(const py::sequence& inputs) {
                      Py_TYPE(input.ptr())->tp_name, ", not a tensor");
     tensors.push_back(host::wrap(THPVariable_Unpack(input.ptr()).unsafeGetTensorImpl()));
   }
+  TORCH_CHECK_VALUE(
+      tensors.size() == program.num_inputs() && symbols.size() == program.num_symbols(), "program ",
+      program.name(), " takes ", program.num_inputs(), " inputs and ", program.num_symbols(),
+      " symbols, not ", tensors.size(), " and ", symbols.size());
   return tensors;
+}
+
+py::list wrap_all(std::vector<host::TensorRef> outputs) {
+  py::list result(outputs.size());
+  for (size_t index = 0; index < outputs.size(); ++index) {
+    PyObject* const output = THPVariable_Wrap(at::TensorBase(std::move(outputs[index])));
+    if (output == nullptr) throw py::error_already_set();
+    PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(index), output);
+  }
+  return result;
 }
 
 py::list run(Program& program, const py::sequence& inputs, const std::vector<int64_t>& symbols) {
   return translated([&] {
     const py::tuple alive(inputs);  // the sequence may change while the lock is released
-    const std::vector<trident_tensor> tensors = borrow(alive);
-    TORCH_CHECK_VALUE(
-        tensors.size() == program.num_inputs() && symbols.size() == program.num_symbols(),
-        "program ", program.name(), " takes ", program.num_inputs(), " inputs and ",
-        program.num_symbols(), " symbols, not ", tensors.size(), " and ", symbols.size());
+    const std::vector<trident_tensor> tensors = borrow(program, alive, symbols);
     std::vector<host::TensorRef> outputs;
     {
       const py::gil_scoped_release unlocked;
       program.run(tensors.data(), symbols.data(), outputs);
     }
-    py::list result(outputs.size());
-    for (size_t index = 0; index < outputs.size(); ++index) {
-      PyObject* const output = THPVariable_Wrap(at::TensorBase(std::move(outputs[index])));
-      if (output == nullptr) throw py::error_already_set();
-      PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(index), output);
-    }
-    return result;
+    return wrap_all(std::move(outputs));
   });
 }
 
-// What a graph has of its own beside what is the caller's; an own tensor may be None.
-std::vector<host::GraphReplay::Pair> pairs(const py::sequence& own, const py::sequence& callers) {
-  TORCH_CHECK_VALUE(own.size() == callers.size(), "there are tensors without a counterpart");
-  std::vector<host::GraphReplay::Pair> paired;
-  for (size_t index = 0; index < callers.size(); ++index) {
-    const auto share = [index](const py::sequence& tensors) -> host::TensorRef {
-      const py::object tensor = tensors[index];
-      if (tensor.is_none()) return {};
-      TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected tensors");
-      return host::TensorRef::reclaim_copy(THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl());
-    };
-    paired.push_back({share(own), share(callers)});
-  }
-  return paired;
+struct CapturedLaunches {
+  std::vector<host::CapturedLaunch> launches;
+};
+
+py::tuple capture(Program& program, const py::sequence& inputs,
+                  const std::vector<int64_t>& symbols) {
+  return translated([&] {
+    const py::tuple alive(inputs);
+    const std::vector<trident_tensor> tensors = borrow(program, alive, symbols);
+    std::vector<host::TensorRef> outputs;
+    CapturedLaunches captured;
+    {
+      const py::gil_scoped_release unlocked;
+      program.capture(tensors.data(), symbols.data(), outputs, captured.launches);
+    }
+    return py::make_tuple(wrap_all(std::move(outputs)), std::move(captured));
+  });
+}
+
+// The tensor, or NULL for None.
+host::TensorRef share(const py::handle& tensor) {
+  if (tensor.is_none()) return {};
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected tensors");
+  return host::TensorRef::reclaim_copy(THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl());
 }
 
 // A Python object that is released under the interpreter lock, wherever its last user ends.
@@ -89,21 +105,28 @@ std::shared_ptr<PyObject> keep(const py::object& object) {
 }
 
 std::shared_ptr<host::GraphReplay> make_replay(
-    const py::object& graph, int device, const py::sequence& own_inputs, const py::sequence& inputs,
-    const std::vector<bool>& written, const std::vector<bool>& launched,
-    const py::sequence& own_outputs, const py::sequence& outputs) {
+    const py::object& graph, int device,
+    const std::vector<std::tuple<py::object, py::object, bool, bool, bool>>& inputs,
+    const std::vector<std::pair<py::object, py::object>>& outputs,
+    const CapturedLaunches& captured) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     const auto pointer = [&graph](const char* what) {
       return reinterpret_cast<void*>(graph.attr(what)().cast<uintptr_t>());
     };
+    std::vector<host::GraphReplay::CapturedInput> captured_inputs;
+    for (const auto& [own, callers, pointed, written, launched] : inputs)
+      captured_inputs.push_back({share(own), share(callers), pointed, written, launched});
+    std::vector<host::GraphReplay::CapturedOutput> captured_outputs;
+    for (const auto& [own, callers] : outputs)
+      captured_outputs.push_back({share(own), share(callers)});
     driver::CudaLibrary& library = driver::CudaLibrary::instance();
     library.ensure_context(device);
     return std::make_shared<host::GraphReplay>(
         library, host::allocator_of(place), pointer("raw_cuda_graph"),
         pointer("raw_cuda_graph_exec"), keep(graph),
-        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place),
-        pairs(own_inputs, inputs), written, launched, pairs(own_outputs, outputs));
+        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), captured_inputs,
+        captured_outputs, captured.launches);
   });
 }
 
@@ -129,10 +152,7 @@ uint32_t prepare(Program& program, const py::sequence& inputs,
                  const std::vector<int64_t>& symbols) {
   return translated([&] {
     const py::tuple alive(inputs);
-    const std::vector<trident_tensor> tensors = borrow(alive);
-    TORCH_CHECK_VALUE(
-        tensors.size() == program.num_inputs() && symbols.size() == program.num_symbols(),
-        "program ", program.name(), " takes other numbers of inputs and symbols");
+    const std::vector<trident_tensor> tensors = borrow(program, alive, symbols);
     const py::gil_scoped_release unlocked;
     return program.prepare(tensors.data(), symbols.data());
   });
@@ -160,6 +180,18 @@ void bind_host(py::module_& m) {
            "what the\n"
            "operators and kernels raise; TypeError or ValueError for inputs that do not fit the "
            "program.")
+      .def("capture", &capture, py::arg("inputs"), py::arg("symbols"),
+           "Runs while the current stream is captured: the outputs, and which launches of the\n"
+           "graph work on memory that only launches touch, for GraphReplay.")
+      .def_property_readonly(
+          "input_pointers",
+          [](const Program& program) { return program.pointers(TRIDENT_PARAM_INPUT); },
+          "Of each input that nothing but launches touches, how many of their parameters lie in "
+          "it.")
+      .def_property_readonly(
+          "output_pointers",
+          [](const Program& program) { return program.pointers(TRIDENT_PARAM_OUTPUT); },
+          "The same of each output that is fresh memory.")
       .def("guard", &guard, py::arg("symbols"),
            "Whether the residual guard holds for these values.")
       .def(
@@ -202,15 +234,19 @@ void bind_host(py::module_& m) {
                              "operator calls per run through the dispatcher")
       .def_property_readonly("arena_bytes", &Program::arena_bytes);
 
+  py::class_<CapturedLaunches>(m, "CapturedLaunches", "What Program.capture notes.");
+
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
-      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("own_inputs"),
-           py::arg("inputs"), py::arg("written"), py::arg("launched"), py::arg("own_outputs"),
-           py::arg("outputs"),
-           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
-           "calls on the stream that is current now. Its own tensors are copied from the inputs,\n"
-           "if not None, and to the outputs by the graph itself. Raises RuntimeError where these\n"
-           "copies cannot be moved.")
+      .def(
+          py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
+          py::arg("outputs"), py::arg("launches"),
+          "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
+          "calls on the stream that is current now. Of each input, the graph's own copy or None,\n"
+          "the caller's, whether launches are pointed at it, whether the program writes it, and\n"
+          "whether launches take it. Of each output, the graph's own, and a copy or None where\n"
+          "launches are pointed at it. `launches` comes from Program.capture. Raises RuntimeError\n"
+          "where copies or launches of the graph cannot be changed.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

@@ -41,6 +41,8 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
   specialization->open = symbolic;
   symbolic.resize(symbolic.size() - symbolic_state.size());
   specialization->program = std::move(program);
+  if (const auto& made = specialization->program)
+    specialization->graphs.fit(made->launches() + made->calls_typed() + made->calls_boxed());
   for (const size_t index : inputs) {
     if (index >= facts.facts.num_tensors()) throw py::index_error("no such tensor in this call");
   }

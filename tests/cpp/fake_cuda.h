@@ -31,7 +31,9 @@ struct RecordedTensorMap {
 // A node of the graph that the driver is asked about.
 struct FakeNode {
   int type;
-  driver::cuda::MemcpyParams params;
+  driver::cuda::MemcpyParams params{};
+  std::vector<uint64_t> values{};  // of a kernel's parameters
+  std::vector<void*> pointers{};   // to them, once the driver was asked
 };
 
 class FakeCuda {
@@ -40,6 +42,15 @@ class FakeCuda {
 
   void set_graph(std::vector<FakeNode> nodes) { state().graph = std::move(nodes); }
   const std::vector<FakeNode>& graph() const { return state().graph; }
+  driver::cuda::GraphNode node(size_t index) const {
+    return reinterpret_cast<driver::cuda::GraphNode>(&state().graph[index]);
+  }
+  // Streams are being captured, up to these nodes of the graph.
+  void capture_up_to(const std::vector<size_t>& nodes) {
+    state().capturing = true;
+    state().ends.clear();
+    for (const size_t index : nodes) state().ends.push_back(node(index));
+  }
 
   // What the next launches are expected to pass: the kernel's parameters and two scratch addresses.
   void expect_params(size_t count) { state().num_values = count + 2; }
@@ -118,7 +129,17 @@ class FakeCuda {
         .function_set_cache_config = [](driver::cuda::Function,
                                         int) { return answer("function_set_cache_config"); },
         .stream_is_capturing =
-            [](void*, int* status) { return *status = 0, answer("stream_is_capturing"); },
+            [](void*, int* status) {
+              return *status = state().capturing ? 1 : 0, answer("stream_is_capturing");
+            },
+        .stream_get_capture_info =
+            [](void*, int* status, uint64_t*, void**, const driver::cuda::GraphNode** nodes,
+               size_t* count) {
+              *status = state().capturing ? 1 : 0;
+              *nodes = state().ends.data();
+              *count = state().ends.size();
+              return answer("stream_get_capture_info");
+            },
         .graph_launch = [](void*, void*) { return answer("graph_launch"); },
         .graph_get_nodes =
             [](void*, driver::cuda::GraphNode* nodes, size_t* count) {
@@ -144,6 +165,25 @@ class FakeCuda {
               if (result == 0) reinterpret_cast<FakeNode*>(node)->params = *params;
               return result;
             },
+        .graph_kernel_node_get_params =
+            [](driver::cuda::GraphNode node, driver::cuda::KernelNodeParams* params) {
+              auto& kernel = *reinterpret_cast<FakeNode*>(node);
+              kernel.pointers.clear();
+              for (uint64_t& value : kernel.values) kernel.pointers.push_back(&value);
+              *params = {};
+              params->grid[0] = 7;
+              params->params = kernel.pointers.data();
+              return answer("graph_kernel_node_get_params");
+            },
+        .graph_exec_kernel_node_set_params =
+            [](void*, driver::cuda::GraphNode node, const driver::cuda::KernelNodeParams* params) {
+              const int result = answer("graph_exec_kernel_node_set_params");
+              if (result != 0) return result;
+              std::vector<uint64_t>& values = reinterpret_cast<FakeNode*>(node)->values;
+              for (size_t i = 0; i < values.size(); ++i)
+                std::memcpy(&values[i], params->params[i], sizeof(uint64_t));
+              return params->grid[0] == 7 ? 0 : 1;  // all else as the driver gave it
+            },
         .tensor_map_encode_tiled = record_tensor_map,
         .launch_kernel = record_launch,
     };
@@ -165,6 +205,8 @@ class FakeCuda {
     std::vector<RecordedTensorMap> tensor_maps;
     std::vector<size_t> scratch_bytes;
     std::vector<FakeNode> graph;
+    bool capturing = false;
+    std::vector<driver::cuda::GraphNode> ends;
     size_t num_values = 2;
     int context_depth = 0;
     driver::cuda::Context current = nullptr;

@@ -61,6 +61,18 @@ static_assert(offsetof(MemcpyParams, width_bytes) == offsetof(CUDA_MEMCPY3D, Wid
 static_assert(offsetof(MemcpyParams, height) == offsetof(CUDA_MEMCPY3D, Height));
 static_assert(offsetof(MemcpyParams, depth) == offsetof(CUDA_MEMCPY3D, Depth));
 
+using driver::cuda::KernelNodeParams;
+static_assert(sizeof(KernelNodeParams) == sizeof(CUDA_KERNEL_NODE_PARAMS));
+static_assert(offsetof(KernelNodeParams, grid) == offsetof(CUDA_KERNEL_NODE_PARAMS, gridDimX));
+static_assert(offsetof(KernelNodeParams, block) == offsetof(CUDA_KERNEL_NODE_PARAMS, blockDimX));
+static_assert(offsetof(KernelNodeParams, shared_bytes) ==
+              offsetof(CUDA_KERNEL_NODE_PARAMS, sharedMemBytes));
+static_assert(offsetof(KernelNodeParams, params) ==
+              offsetof(CUDA_KERNEL_NODE_PARAMS, kernelParams));
+static_assert(offsetof(KernelNodeParams, extra) == offsetof(CUDA_KERNEL_NODE_PARAMS, extra));
+static_assert(offsetof(KernelNodeParams, kernel) == offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
+static_assert(offsetof(KernelNodeParams, context) == offsetof(CUDA_KERNEL_NODE_PARAMS, ctx));
+
 // A value written through the real header is read back through ours.
 TEST(CudaDeclarations, the_attribute_union_agrees_with_cuda_h) {
   CUlaunchAttribute real{};

@@ -11,7 +11,7 @@ namespace {
 using driver::GraphCopies;
 
 FakeNode copy_node(uintptr_t from, uintptr_t to, size_t bytes, size_t height = 1) {
-  FakeNode node{driver::cuda::kGraphNodeMemcpy, {}};
+  FakeNode node{driver::cuda::kGraphNodeMemcpy};
   node.params.source.device = from;
   node.params.target.device = to;
   node.params.width_bytes = bytes;
@@ -23,7 +23,7 @@ FakeNode copy_node(uintptr_t from, uintptr_t to, size_t bytes, size_t height = 1
 class Copies : public testing::Test {
  protected:
   Copies() {
-    const FakeNode kernel{0, {}};
+    const FakeNode kernel{0};
     fake.set_graph({kernel, copy_node(0x100, 0x200, 8), copy_node(0x100, 0x300, 8),
                     copy_node(0x400, 0x500, 16), copy_node(0x600, 0x700, 8, 4)});
     library = fake.library();

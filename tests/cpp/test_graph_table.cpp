@@ -66,5 +66,21 @@ TEST(GraphTable, ForgetsTheOldestAndThoseWithAReplayLast) {
   EXPECT_EQ(table.find({119})->calls, 0u);
 }
 
+TEST(GraphTable, KeepsMoreOfSmallPrograms) {
+  const auto kept = [](size_t kernels) {
+    GraphTable table;
+    table.fit(kernels);
+    for (int64_t value = 0; value < 200; ++value) table.of({value, -value}).calls = value;
+    int64_t count = 0;
+    while (count < 200 && table.find({199 - count, count - 199})) ++count;
+    EXPECT_EQ(table.find({199, -199})->calls, 199u);
+    return count;
+  };
+  EXPECT_EQ(kept(0), 64);
+  EXPECT_EQ(kept(1), 64);
+  EXPECT_EQ(kept(32), 32);
+  EXPECT_EQ(kept(400), 16);
+}
+
 }  // namespace
 }  // namespace trident::test

@@ -23,7 +23,7 @@ const uint32_t kGrid[3] = {5, 1, 1};
 
 // A program with one launch of three parameters: a pointer, a count and an output.
 const trident_param kParams[] = {
-    {TRIDENT_PARAM_RUNTIME, 0}, {TRIDENT_PARAM_RUNTIME, 0}, {TRIDENT_PARAM_RUNTIME, 0}};
+    {TRIDENT_PARAM_INPUT, 1}, {TRIDENT_PARAM_RUNTIME, 0}, {TRIDENT_PARAM_OUTPUT, 0}};
 const trident_launch_record kLaunches[] = {{0, 3, kParams, {1, 1, 1}, 2},
                                            {0, 3, kParams, {1, 1, 1}, 0}};
 
@@ -31,6 +31,8 @@ trident_program program() {
   trident_program made{};
   made.name = "varying";
   made.device = {1, 0};  // CUDA
+  made.num_inputs = 2;
+  made.num_outputs = 1;
   made.num_launches = 2;
   made.launches = kLaunches;
   made.choose = [](const int64_t*, uint64_t*) {};
@@ -52,7 +54,7 @@ class VariantTable : public ::testing::Test {
 
   FakeCuda fake;
   std::unique_ptr<driver::CudaLibrary> library = fake.library();
-  const trident_program description = program();
+  trident_program description = program();
   Variants variants{description, 0};
   std::vector<uint64_t> values = {0x1000, 7, 0x2000};
 };
@@ -146,6 +148,10 @@ TEST_F(VariantTable, what_does_not_fit_the_launch_is_refused) {
   EXPECT_NE(refused(0, variant({"*fp32"}, {3})).find("no parameter 3"), std::string::npos);
   EXPECT_NE(refused(1, general()).find("whose kernel varies"), std::string::npos);
   EXPECT_NE(refused(0, {nullptr, {}}).find("does not"), std::string::npos);
+  EXPECT_NE(refused(0, variant({"i64"}, {2})).find("takes an address in output 0 of 1"),
+            std::string::npos);
+  description.num_inputs = 1;
+  EXPECT_NE(refused(0, general()).find("takes an address in input 1 of 1"), std::string::npos);
   VaryingLaunch launch(variants, 0, 0, values.data());
   EXPECT_NE(message_of([&] { launch.choose(9); }).find("nothing compiles it"), std::string::npos);
 }

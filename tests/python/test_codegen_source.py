@@ -97,12 +97,43 @@ def test_launch_records(include: pathlib.Path) -> None:
     check(program.source, include)
     assert program.num_launches == 2
     assert program.launch_order == [0, 1]
-    assert "{TRIDENT_PARAM_RUNTIME, 0},  // source: *fp32" in program.source
+    assert "{TRIDENT_PARAM_INPUT, input::input_0},  // source: *fp32" in program.source
     assert "{TRIDENT_PARAM_PLANNED, slot::empty_like},  // target: *fp32" in program.source
     assert "{TRIDENT_PARAM_CONSTANT, 1065353216},  // scale: fp32" in program.source
     assert "UINT64_C(0xffffffffffffffff)" in program.source
     assert "= address(in[input::input_0], 32);" in program.source  # one row of 8 floats
     assert "{1, 4, k_model_layers_0_mlp_params, {4, 1, 1}, 0}" in program.source
+
+
+def test_addresses_in_memory_that_only_launches_touch_are_told_apart(
+    include: pathlib.Path,
+) -> None:
+    def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        alone, added, returned, described = inputs
+        fresh, filled, viewed = (torch.empty_like(alone) for _ in range(3))
+        torch.ops.trident.launch([alone[1:], added, returned, described], 0)
+        torch.ops.trident.launch([fresh, filled, viewed], 1)
+        return added + 1, fresh, filled.fill_(2), viewed[1:], returned
+
+    def launch(names_: str, kind: str = "*fp32") -> Variant:
+        parameters = [Parameter(n, "*fp32", tensor=i) for i, n in enumerate(names_)]
+        parameters[-1].type = kind
+        return Variant(0, parameters, (1, 1, 1))
+
+    capture = capture_function(function, [torch.ones(4, 8) for _ in range(4)])
+    variants = [launch("abcd", "nvTmaDesc"), launch("efg")]
+    source = generate(capture, variants, torch_typed_table()).source
+    check(source, include)
+    sources = re.findall(r"{TRIDENT_PARAM_(\w+), ([\w:]+)},  // (\w):", source)
+    assert sources == [
+        ("INPUT", "input::input_0", "a"),
+        ("RUNTIME", "0", "b"),  # an operator reads it
+        ("RUNTIME", "0", "c"),  # the caller sees it as a result
+        ("RUNTIME", "0", "d"),  # its address lies in a descriptor
+        ("OUTPUT", "1", "e"),
+        ("RUNTIME", "0", "f"),  # an operator writes it
+        ("RUNTIME", "0", "g"),  # the result is a view of it
+    ]
 
 
 def test_an_input_that_launches_only_read_is_not_written() -> None:

@@ -141,7 +141,7 @@ def test_a_large_input_that_keeps_moving_is_staged(replays: list[_C.GraphReplay]
 
 
 @torch.no_grad()
-def test_a_large_input_of_a_kernel_that_keeps_moving_is_staged(
+def test_a_large_input_of_a_kernel_and_an_operator_that_keeps_moving_is_staged(
     replays: list[_C.GraphReplay],
 ) -> None:
     y = torch.randn(100_000, device="cuda")
@@ -149,7 +149,7 @@ def test_a_large_input_of_a_kernel_that_keeps_moving_is_staged(
     def function(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
-        return out
+        return out + x.flip(0)
 
     fast = trident.optimize(function, graphs=True)
     kept = [torch.randn(100_000, device="cuda") for _ in range(4 * WARM)]
@@ -176,6 +176,99 @@ def test_an_input_of_a_kernel_that_is_written_as_well_is_never_staged() -> None:
         assert torch.equal(fast(mine, y), function(theirs, y))
         assert torch.equal(mine, theirs)
     assert "1 inputs staged" in record_of(fast).graph  # y
+
+
+@triton.jit
+def accumulate_kernel(total_ptr, x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(total_ptr + offsets, mask=mask) + tl.load(x_ptr + offsets, mask=mask)
+    tl.store(total_ptr + offsets, total, mask=mask)
+
+
+@torch.no_grad()
+def test_launches_are_pointed_at_inputs_and_outputs_that_move(
+    replays: list[_C.GraphReplay],
+) -> None:
+    def function(x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = x.shape[1]
+        grid = (triton.cdiv(n, 256),)
+        first, second = torch.empty_like(x[0]), torch.empty_like(x[0])
+        scale_add_kernel[grid](x[1], total, first, n, BLOCK=256)
+        accumulate_kernel[grid](total, x[0], n, BLOCK=256)
+        scale_add_kernel[grid](first, total, second, n, BLOCK=256)
+        return second, first
+
+    fast = trident.optimize(function, graphs=True)
+    kept = []
+    for _ in range(4 * WARM):
+        x, total = torch.randn(2, 100_000, device="cuda"), torch.randn(100_000, device="cuda")
+        expected_total = total.clone()
+        outputs, expected = fast(x, total), function(x, expected_total)
+        kept.append((x, outputs, expected))
+        for got, wanted in zip((*outputs, total), (*expected, expected_total), strict=True):
+            assert torch.equal(got, wanted)
+    (replay,) = replays
+    assert replay.replays >= 3 * WARM
+    assert "0 inputs staged, 0 of 2 outputs copied" in record_of(fast).graph
+    for _, outputs, expected in kept:
+        for got, wanted in zip(outputs, expected, strict=True):
+            assert torch.equal(got, wanted)
+
+
+@torch.no_grad()
+def test_inputs_that_share_memory_in_another_way_are_still_eagers(
+    replays: list[_C.GraphReplay],
+) -> None:
+    def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(total)
+        accumulate_kernel[(1,)](total, x, 200, BLOCK=256, num_warps=1)  # loads before it stores
+        scale_add_kernel[(1,)](x, total, out, 200, BLOCK=256)
+        return out
+
+    fast = trident.optimize(function, graphs=True)
+    memory = torch.randn(4 * WARM, 400, device="cuda")
+    for step, row in enumerate(memory):
+        distance = (0, 16, 32, 200)[step % 4]  # the two overlap, but for the last
+        theirs = row.clone()
+        got = fast(row[distance:][:200], row[:200])
+        assert torch.equal(got, function(theirs[distance:][:200], theirs[:200]))
+        assert torch.equal(row, theirs)
+    assert sum(replay.replays for replay in replays) > WARM
+
+
+@torch.no_grad()
+def test_launches_whose_kernel_varies_are_pointed_as_well(replays: list[_C.GraphReplay]) -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scale_add_kernel[(triton.cdiv(n, 256),)](x, x, out, n, BLOCK=256)
+        return out
+
+    fast = trident.optimize(function, graphs=True)
+    for step in range(8 * WARM):
+        n = (100_000, 99_999, 65_536)[step % 3]
+        x = torch.randn(n, device="cuda")
+        assert torch.equal(fast(x, n), function(x, n))
+    assert optimizer_of(fast).records[-1].symbols
+    assert sum(replay.replays for replay in replays) > 3 * WARM
+    assert "0 inputs staged, 0 of 1 outputs copied" in optimizer_of(fast).records[-1].graph
+
+
+@torch.no_grad()
+def test_a_grid_of_no_programs_is_captured_without_its_launch() -> None:
+    def function(x: torch.Tensor, blocks: int) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        scale_add_kernel[(blocks,)](x, x, out, x.numel(), BLOCK=256)
+        rest = torch.empty_like(x)
+        scale_add_kernel[(1,)](x, out, rest, x.numel(), BLOCK=256)
+        return rest
+
+    fast = trident.optimize(function, graphs=True, dynamic=False)
+    for blocks in (0, 1):
+        for _ in range(2 * WARM):
+            x = torch.randn(200, device="cuda")
+            assert torch.equal(fast(x, blocks), function(x, blocks))
+    assert all(each.graph.startswith("captured") for each in optimizer_of(fast).records)
 
 
 @triton.jit

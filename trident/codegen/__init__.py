@@ -18,12 +18,15 @@ from trident.codegen.scope import Scope
 from trident.codegen.symbols import SymbolTable, used_symbols
 from trident.codegen.typed_calls import TypedCalls
 from trident.codegen.unit import count_calls, write_unit
+from trident.errors import TridentError
 from trident.ir import graph_mode, passes
 from trident.ir.importer import import_capture
 from trident.ir.launch import LaunchVariant
+from trident.ir.only_launched import only_launched
 from trident.ir.program import read_program
 from trident.ir.real_arithmetic import Definition
 from trident.ir.registry import TypedOperators, TypedTable
+from trident.ir.steps import Launch
 
 if TYPE_CHECKING:
     from trident.capture.result import Capture
@@ -90,12 +93,15 @@ def generate(
         program = read_program(imported.module, capture.name, torch.device(capture.device))
     with _timed(capture.name, "passes"):
         host = passes.run_all(program, TypedOperators(typed_ops))
+    for step in host.steps:
+        if isinstance(step, Launch) and step.index >= len(variants):
+            raise TridentError(f"launch {step.index} of the graph has no compiled kernel")
     with _timed(capture.name, "C++"):
         definitions = [] if capture.symbols is None else capture.symbols.reals.definitions
         scope = Scope(host, [each.name for each in program.inputs], definitions)
         typed = TypedCalls(scope, program.device.type)
         boxed = BoxedCalls(scope)
-        launches = Launches(scope, variants)
+        launches = Launches(scope, variants, only_launched(host, variants))
         symbols = _symbol_table(capture, variants)
         source = write_unit(
             program, host, scope, typed, boxed, launches, symbols, capture.python_operators

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trident.codegen import names
 from trident.codegen.scope import Scope
@@ -12,7 +12,7 @@ from trident.errors import TridentError, UnsupportedError
 from trident.ir import expressions
 from trident.ir.expressions import Real, Size
 from trident.ir.launch import LaunchVariant
-from trident.ir.steps import Launch, Slot
+from trident.ir.steps import InputRef, Launch, OutputRef, Place, Slot
 
 ADDRESS_HELPER = """\
 static inline uint64_t address(trident_tensor tensor, int64_t bytes) {
@@ -28,9 +28,15 @@ class Launches:
         order: the launch of the capture that each launch of the program is.
     """
 
-    def __init__(self, scope: Scope, variants: Sequence[LaunchVariant]) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        variants: Sequence[LaunchVariant],
+        only_launched: Mapping[Place, InputRef | OutputRef],
+    ) -> None:
         self._scope = scope
         self._variants = variants
+        self._only_launched = only_launched
         self._names = names.Names()
         self.enumerators: list[str] = []
         self.records: list[str] = []
@@ -40,8 +46,6 @@ class Launches:
 
     def statements(self, launch: Launch) -> list[str]:
         """Writes the addresses that change between calls, then launches."""
-        if launch.index >= len(self._variants):
-            raise TridentError(f"launch {launch.index} of the graph has no compiled kernel")
         variant = self._variants[launch.index]
         name = self._names.unique(launch.operation.module or launch.operation.node)
         statements = []
@@ -64,7 +68,7 @@ class Launches:
             if isinstance(place, Slot) and place.planned:
                 rows.append(f"    {{TRIDENT_PARAM_PLANNED, {self._scope.slot(place)}}},{note}")
                 continue
-            rows.append(f"    {{TRIDENT_PARAM_RUNTIME, 0}},{note}")
+            rows.append(f"    {{{self._source(place)}}},{note}")
             statements.append(
                 f"frame->launches[launch::{name}].values[{position}] = "
                 f"address({self._scope.tensor(place)}, {expressions.text(distance)});"
@@ -92,6 +96,15 @@ class Launches:
             "static void choose(const int64_t* symbols, uint64_t* choices) {\n"
             f"{symbols_in(body, 'symbols', self._scope.definitions)}{body}}}\n"
         )
+
+    def _source(self, place: Place) -> str:
+        """Of an address that is written before the launch."""
+        within = self._only_launched.get(place)
+        if isinstance(within, InputRef):
+            return f"TRIDENT_PARAM_INPUT, input::{self._scope.input_names[within.index]}"
+        if isinstance(within, OutputRef):
+            return f"TRIDENT_PARAM_OUTPUT, {within.index}"
+        return "TRIDENT_PARAM_RUNTIME, 0"
 
     def _add_choice(self, name: str, variant: LaunchVariant) -> None:
         if not variant.facts:
