@@ -5,10 +5,12 @@
 
 chainK: K dependent Triton additions of 1,024 floats. mixed20: 20 blocks of Linear(256), Triton
 addition, relu. specsS: one addition, cycling over S input sizes, so S specializations. paramsP: one
-addition in a module that has P parameters, which have to be guarded but do nothing. Medians in
-microseconds of one call, each from an idle device. The floor is what cuLaunchKernelEx costs for
-as many launches as the case runs kernels. Each system runs in a process of its own, and its
-result is compared with eager's first. With --instructions, see instructions.py: no GPU, no clock.
+addition in a module that has P parameters, which have to be guarded but do nothing. entryT: a
+module that takes T tensors and returns the last: guards alone. Medians in microseconds of one call,
+each from an idle device. The floor is what cuLaunchKernelEx costs for as many launches as the case
+runs kernels, and for entryT what timing a Python function that does nothing gives. Each system runs
+in a process of its own, and its result is compared with eager's first. With --instructions, see
+instructions.py: no GPU, no clock.
 """
 
 from __future__ import annotations
@@ -32,16 +34,21 @@ import launch_floor  # noqa: E402
 CHAINS = {"chain1": 1, "chain10": 10, "chain50": 50}
 SPECIALIZATIONS = {"specs1": 1, "specs4": 4, "specs16": 16, "specs64": 64}
 PARAMETERS = {"params100": 100, "params1000": 1000, "params5000": 5000}
-CASES = (*CHAINS, "mixed20", *SPECIALIZATIONS, *PARAMETERS)
-MODES = ("floor", "eager", "default", "skip-guards", "reduce-overhead", "trident")
+ENTRIES = {"entry2": 2, "entry12": 12, "entry52": 52}
+CASES = (*CHAINS, "mixed20", *SPECIALIZATIONS, *PARAMETERS, *ENTRIES)
+MODES = ("floor", "eager", "default", "skip-guards", "reduce-overhead", "trident", "trident-stream")
 # A run that is stopped early should have the others to compare with, and all but the longest cases.
-ORDER = ("floor", "trident", "eager", "default", "reduce-overhead", "skip-guards")
+ORDER = (
+    *("floor", "trident", "eager", "default", "reduce-overhead", "skip-guards"),
+    "trident-stream",
+)
 LONGEST = ("params5000", "specs64")
 LABELS = {
     "floor": "driver floor",
     "default": "torch.compile",
     "skip-guards": "guards skipped",
     "trident": "Trident",
+    "trident-stream": "Trident, no graphs",
 }
 # Guards are what tells specializations apart, and a CUDA graph per size is nobody's use.
 NOT_FOR_SPECIALIZATIONS = ("skip-guards", "reduce-overhead")
@@ -87,6 +94,13 @@ class Guarded(Chain):
         )
 
 
+class Entry(torch.nn.Module):
+    """Runs nothing."""
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return tensors[-1]
+
+
 class Mixed(torch.nn.Module):
     def __init__(self, blocks: int) -> None:
         super().__init__()
@@ -98,22 +112,31 @@ class Mixed(torch.nn.Module):
         return x
 
 
-def module_and_inputs(case: str) -> tuple[torch.nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
-    """A case's module and the pairs of inputs it cycles over, on the GPU."""
+def module_and_inputs(case: str) -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
+    """A case's module and the inputs it cycles over, on the GPU."""
     torch.manual_seed(0)
+    if case in ENTRIES:
+        tensors = tuple(torch.randn(16, device="cuda") for _ in range(ENTRIES[case]))
+        return Entry().cuda().eval(), [tensors]
     if case == "mixed20":
         shapes, module = [(1, 256)], Mixed(20)
     else:
         parameters = PARAMETERS.get(case)
         module = Guarded(parameters) if parameters else Chain(CHAINS.get(case, 1))
         shapes = [(1024 + 16 * i,) for i in range(SPECIALIZATIONS.get(case, 1))]
-    pairs = [(torch.randn(s, device="cuda"), torch.randn(s, device="cuda")) for s in shapes]
-    return module.cuda().eval(), pairs
+    inputs: list[tuple[torch.Tensor, ...]] = [
+        (torch.randn(s, device="cuda"), torch.randn(s, device="cuda")) for s in shapes
+    ]
+    return module.cuda().eval(), inputs
 
 
 def measure_floor(case: str) -> None:
-    module, pairs = module_and_inputs(case)
-    x, y = pairs[0]
+    if case in ENTRIES:
+        times = common.measure(lambda: None, repeat=300, warmup=30)
+        common.emit(case=case, mode="floor", host_us=times.host_us, kernels=0)
+        return
+    module, inputs = module_and_inputs(case)
+    x, y = inputs[0]
     kernels = common.count_work(lambda: module(x, y))
     out = torch.empty_like(x)
     grid = triton.cdiv(x.numel(), BLOCK)
@@ -123,33 +146,34 @@ def measure_floor(case: str) -> None:
 
 
 def measure_mode(case: str, mode: str) -> None:
-    module, pairs = module_and_inputs(case)
+    module, inputs = module_and_inputs(case)
     fast: Any = module
-    if mode == "trident":
+    ours = mode.startswith("trident")
+    if ours:
         import trident
 
-        fast = trident.optimize(module)
+        fast = trident.optimize(module, graphs="auto" if mode == "trident" else False)
     elif mode != "eager":
         torch._dynamo.reset()
         options = {"mode": "reduce-overhead"} if mode == "reduce-overhead" else {}
         fast = torch.compile(module, dynamic=False, **options)
-    first = common.first_call(lambda: fast(*pairs[0]))
-    for x, y in pairs * 3:
-        difference = (fast(x, y) - module(x, y)).abs().max().item()
+    first = common.first_call(lambda: fast(*inputs[0]))
+    for given in inputs * 3:
+        difference = (fast(*given) - module(*given)).abs().max().item()
         if difference > 1e-4:
             common.emit(case=case, mode=mode, error=f"wrong result, off by {difference:.3g}")
             return
-    turn = itertools.cycle(pairs)
+    turn = itertools.cycle(inputs)
     stance: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if mode == "skip-guards":
         stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
     with stance:
-        warmup = max(30, 12 * len(pairs))  # each specialization is warm, as the only one is
+        warmup = max(30, 12 * len(inputs))  # each specialization is warm, as the only one is
         times = common.measure(lambda: fast(*next(turn)), repeat=300, warmup=warmup)
     result: dict[str, Any] = dict(
         case=case, mode=mode, host_us=times.host_us, wall_us=times.wall_us, first_s=first
     )
-    if mode == "trident":
+    if ours:
         result["stats"] = fast.stats()
     common.emit(**result)
 

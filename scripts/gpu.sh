@@ -6,7 +6,7 @@
 #   build    the package, on all cores
 #   test     ctest, and the Python tests that run on the GPU, but for the slow ones and the corpora
 #   demo     examples/llama_qwen_demo.py
-#   cases    every case under .gpu/cases, through its own runner
+#   cases    every case under .gpu/cases, through its own runner, and all again with CUDA graphs
 #   corpora  the tests in tests/python/corpora; FlagGems tunes its kernels, which takes minutes
 #   rest     all other Python tests
 #   tokens   64 greedy tokens of the full-size shapes, compared with eager's
@@ -103,9 +103,10 @@ telling_line() { # the line that says how it went, or else the last that names a
   } | tail -n 1 | cut -c -100
 }
 
-cases() { # every case in a process of its own, several at a time; one line each, and a count
+cases() { # cases WITH: each in a process of its own, several at a time; one line each, and a count
   local folder=.gpu/cases log status
   [[ -d $folder ]] || { echo "skipped: there are no cases in $folder"; return 0; }
+  rm -rf "$scratch/cases"
   mkdir "$scratch/cases"
   printf '%s\n' "$folder"/[0-9]*.py | CASE_DEVICE=${CASE_DEVICE:-cuda} \
     "${python[@]:0:2}" xargs -P "${CASE_JOBS:-8}" -I{} bash -c '
@@ -113,8 +114,9 @@ cases() { # every case in a process of its own, several at a time; one line each
       left=$(($4 - $(date +%s)))
       ((left < 120)) || left=120
       ((left > 0)) || { printf "not run: no time was left\nstatus 124\n" >"$log"; exit; }
-      timeout "$left" python3 "$2/run_case.py" "$1" --with trident:optimize >"$log" 2>&1
-      echo "status $?" >>"$log"' _ {} "$folder" "$scratch" $(($(date +%s) + $(left)))
+      PYTHONPATH=$PYTHONPATH:$PWD/tests/python timeout "$left" \
+        python3 "$2/run_case.py" "$1" --with "$5" >"$log" 2>&1
+      echo "status $?" >>"$log"' _ {} "$folder" "$scratch" $(($(date +%s) + $(left))) "$1"
   local passed=0 skipped=0 wrong=0
   for log in "$scratch"/cases/*.log; do
     status=$(tail -n 1 "$log")
@@ -127,7 +129,7 @@ cases() { # every case in a process of its own, several at a time; one line each
     grep -hE '^  call ' "$log"
   done
   echo "cases: $passed passed, $wrong failed, $skipped skipped"
-  cat "$scratch"/cases/*.log >"$out/cases.log"
+  cat "$scratch"/cases/*.log >>"$out/cases.log"
   ((wrong == 0))
 }
 
@@ -146,7 +148,11 @@ for step in "${steps[@]}"; do
       run device make VENV= pytest PYTEST_ARGS="-m 'device and not (gpu or slow)' --ignore=tests/python/corpora $jobs ${PYTEST_ARGS:-}"
       ;;
     demo) run demo "${python[@]}" examples/llama_qwen_demo.py ;;
-    cases) run cases cases ;;
+    cases)
+      rm -f "$out/cases.log"
+      run cases cases trident:optimize
+      run graphs cases graph_mode:optimize
+      ;;
     corpora) run corpora make VENV= pytest PYTEST_ARGS="tests/python/corpora $jobs ${PYTEST_ARGS:-}" ;;
     rest)
       run rest make VENV= pytest PYTEST_ARGS="-m 'slow or not (gpu or device)' --ignore=tests/python/corpora $jobs ${PYTEST_ARGS:-}"
