@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import enum
 import logging
-import threading
 import types
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 import trident._C as _C
-from trident.collection import no_garbage_collection
+from trident import graph_places
 from trident.errors import NotPreparedError
 
 if TYPE_CHECKING:
@@ -35,73 +31,6 @@ MAX_MOVED_BYTES_PER_KERNEL = 1024 * 1024
 MAX_MOVED_BYTES = 32 * 1024 * 1024
 # A small input that moves is copied by one node of the graph, or so many kernels are pointed at it.
 MAX_POINTERS_OF_SMALL = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class _CapturePlace:
-    """What all graphs that are replayed on one stream share.
-
-    Their replays never overlap, and a graph's memory holds nothing between replays, so they can
-    have the same memory. PyTorch reuses a block only for the stream that it was made for: hence one
-    side stream. A pool whose graphs are all gone is not taken again while any of its memory is in
-    use, and cuBLAS's workspace of the side stream always is: hence the anchor.
-    """
-
-    pool: Any  # what torch.cuda.graph_pool_handle gives
-    side: torch.cuda.Stream
-    anchor: torch.cuda.CUDAGraph  # of one operator; never replayed
-
-
-# One capture at a time: they share a pool and a side stream.
-_lock = threading.RLock()
-_places: dict[tuple[int, int], _CapturePlace] = {}
-# Graphs whose capture failed. PyTorch's allocators may go on asking them which stream they capture.
-_spoilt: list[torch.cuda.CUDAGraph] = []
-
-
-def _new_place() -> _CapturePlace:
-    """A place for the current stream of the current device."""
-    place = _CapturePlace(
-        torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    )
-    mark = torch.zeros(1, device="cuda")
-    with _capturing(place.anchor, place):
-        mark.zero_()
-    return place
-
-
-@contextlib.contextmanager
-def _capturing(graph: torch.cuda.CUDAGraph, place: _CapturePlace) -> Iterator[None]:
-    """Captures on the side stream, which is left even where that fails.
-
-    Not `torch.cuda.graph`, which first stops the device and empties PyTorch's cache of memory: the
-    caller's program goes on with what it has there.
-    """
-    current = torch.cuda.current_stream()
-    place.side.wait_stream(current)
-    torch.cuda.set_stream(place.side)
-    try:
-        with no_garbage_collection():  # nothing of the caller's is to be destroyed in a capture
-            graph.capture_begin(pool=place.pool, capture_error_mode="thread_local")
-            try:
-                yield
-            finally:
-                graph.capture_end()
-    finally:
-        torch.cuda.set_stream(current)
-    current.wait_stream(place.side)
-
-
-def _recover(graph: torch.cuda.CUDAGraph, place: _CapturePlace) -> _CapturePlace:
-    """A place for further captures after one has failed.
-
-    PyTorch's allocator then goes on routing memory to the pool, which keeps it from returning any,
-    and the generator of random numbers takes a capture for under way until the next one ends.
-    """
-    _spoilt.append(graph)
-    with contextlib.suppress(RuntimeError):  # where that capture was ended after all
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), place.pool)
-    return _new_place()
 
 
 def check_may_compile(name: str, what: str) -> None:
@@ -151,7 +80,7 @@ def capture_graph(
         record.graph = "nothing to run"
         return None
     device = next(tensor.device for tensor in inputs if tensor.is_cuda)
-    with _lock, torch.no_grad(), torch.cuda.device(device):
+    with graph_places.lock, torch.no_grad(), torch.cuda.device(device):
         if torch.cuda.is_current_stream_capturing():
             return NotImplemented
         return _capture(program, record, inputs, symbols, moved)
@@ -181,14 +110,9 @@ def _capture(
         for way, tensor in zip(ways, inputs, strict=True)
     ]
     pointed_outputs = program.output_pointers
-    device = torch.cuda.current_device()
-    key = (device, torch.cuda.current_stream().cuda_stream)
-    if key not in _places:
-        _places[key] = _new_place()
-    place = _places[key]
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     try:
-        with _capturing(graph, place):
+        with graph_places.capturing(graph):
             for mine, theirs in zip(own, inputs, strict=True):
                 if mine is not None:
                     mine.copy_(theirs)
@@ -202,7 +126,6 @@ def _capture(
                 for index, output in enumerate(outputs)
             ]
     except Exception as error:
-        _places[key] = _recover(graph, place)
         record.graph = f"capture failed: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
         return None
@@ -213,7 +136,7 @@ def _capture(
         graph.instantiate()
         replay = _C.GraphReplay(
             graph,
-            device,
+            torch.cuda.current_device(),
             [
                 (
                     own[index],
