@@ -119,6 +119,11 @@ class Attempts:
         """Why a call was compiled with no more than these words open, though such calls differ."""
         return self._history.obstacle(facts, positions)
 
+    def is_limited(self, facts: _C.Facts, positions: tuple[int, ...]) -> bool:
+        """Whether a call that was compiled, with these words open, is one of those of which as many
+        as the limit are: with all words fixed, though such calls differ in them."""
+        return not positions and self._history.num_fixed(facts) > 0
+
     def note_unsupported(self, facts: _C.Facts) -> list[int]:
         """Notes that a call runs eagerly.
 

@@ -33,6 +33,10 @@ class ChangedError(NotReadyError):
     """Another thread changed what the call depends on while the call was compiled."""
 
 
+class KeepsChangingError(UnsupportedError):
+    """Calls keep changing, so that what is compiled for one serves no other."""
+
+
 class HintError(TridentError, ValueError):
     """A hint of the ``dynamic`` option does not fit the function or a call; says which."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import logging
 import threading
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from trident.errors import (
     BuildError,
     ChangedError,
     HintError,
+    KeepsChangingError,
     NotPreparedError,
     NotReadyError,
     TridentError,
@@ -33,6 +33,7 @@ from trident.graphs import (
 )
 from trident.growing_lists import GrowingLists
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
+from trident.limits import RecompilationLimit, Waits
 from trident.options import Options
 from trident.pipeline import CHANGED, SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
@@ -45,10 +46,6 @@ logger = logging.getLogger("trident")
 
 # How many calls that may record gradients are captured in vain.
 _MAX_RECORDED = 2
-
-# How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
-_MAX_WAITS = 16
-_MAX_WAITING = 1024
 
 # The most launches that `prepare` tunes in one call.
 _MAX_TUNED_LAUNCHES = 256
@@ -88,8 +85,8 @@ class Optimizer:
         )
         self._lists = GrowingLists(self.scm)
         self._roots = OutsideRoots(self.scm)
-        # How often calls had to run eagerly first, by reason and hash of the words.
-        self._waited: collections.Counter[tuple[str, int]] = collections.Counter()
+        self._recompilation = RecompilationLimit(self.scm, options["max_specializations"])
+        self._waits = Waits()
         self._recorded_gradients = 0
         self._refused_places = RefusedPlaces(function)
         self.misses = MissHistory(self.scm, self.name, function)
@@ -112,20 +109,30 @@ class Optimizer:
                 raise
             facts = _C.collect(self.scm, args, kwargs)
             record = SpecializationRecord(len(self.records), describe_arguments(args, kwargs))
-            self.misses.note(facts, record.arguments)
-            facts = self._without_grown_lists(facts, args, kwargs)
-            problem = self._compile(args, kwargs, facts, record)
-            if self._mends(problem, facts):
-                return self.miss(args, kwargs)
+            problem = self._left_to_eager(facts)
             if problem is None:
-                found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
-                if found:
-                    return result
-                problem = ChangedError(CHANGED)
-            waits = isinstance(problem, NotReadyError) and self._waits(problem, facts)
+                self.misses.note(facts, record.arguments)
+                facts = self._without_grown_lists(facts, args, kwargs)
+                problem = self._compile(args, kwargs, facts, record)
+                if self._mends(problem, facts):
+                    return self.miss(args, kwargs)
+                if not record.limited:
+                    self._recompilation.note(record)
+                if problem is None:
+                    found, result = _C.run(self.scm, args, kwargs, compiled_now=True)
+                    if found:
+                        return result
+                    problem = ChangedError(CHANGED)
+            waits = isinstance(problem, NotReadyError) and self._waits.allows(problem, facts)
         if waits:
             return self._run_eagerly_first(problem, args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
+
+    def _left_to_eager(self, facts: _C.Facts) -> Exception | None:
+        """Why a call is not even captured, of those that could be."""
+        if facts.unsupported is not None:
+            return None
+        return self._recompilation.check(facts)
 
     def _run_eagerly_first(
         self,
@@ -151,7 +158,7 @@ class Optimizer:
                 problem = self._compile(args, kwargs, later, record)
             _C.count(self.scm, "miss" if problem is None else "fallback")
             if isinstance(problem, NotReadyError):
-                self._waits(problem, later)
+                self._waits.allows(problem, later)
             elif problem is not None:
                 self._remember_unsupported(problem, later, record)
                 self.warnings.ran_eagerly(problem)
@@ -229,6 +236,7 @@ class Optimizer:
             return problem
         finally:
             _thread.capturing = False
+        record.limited = self._attempts.is_limited(facts, published.positions)
         record.fixed = self._attempts.obstacle(facts, published.positions)
         self.records.append(record)
         self._note_eviction(published.evicted)
@@ -260,14 +268,6 @@ class Optimizer:
             if evicted.reason is None:
                 self.warnings.evicted()
 
-    def _waits(self, problem: NotReadyError, facts: _C.Facts) -> bool:
-        """Whether such a call is worth another capture; not one that never gets ready."""
-        if len(self._waited) >= _MAX_WAITING:
-            self._waited.clear()
-        kind = (problem.reason, hash(tuple(facts.words)))
-        self._waited[kind] += 1
-        return self._waited[kind] <= _MAX_WAITS
-
     def _fall_back(
         self,
         problem: Exception,
@@ -276,7 +276,9 @@ class Optimizer:
         facts: _C.Facts,
         record: SpecializationRecord,
     ) -> Any:
-        strict = self.options["on_unsupported"] == "raise"
+        # A call that could be compiled does not fail because others were.
+        changing = isinstance(problem, KeepsChangingError)
+        strict = self.options["on_unsupported"] == "raise" and not changing
         if isinstance(problem, (BuildError, HintError)) or (
             strict and isinstance(problem, TridentError)
         ):
@@ -293,7 +295,8 @@ class Optimizer:
             _C.count(self.scm, "error")
             raise UnsupportedError(*explain_problem(problem)) from problem
         _C.count(self.scm, "fallback")
-        self._remember_unsupported(problem, facts, record)
+        if not changing:
+            self._remember_unsupported(problem, facts, record)
         self.warnings.ran_eagerly(problem)
         return result
 

@@ -49,6 +49,8 @@ class SpecializationRecord:
         guards: what must hold of the symbols.
         definitions: of the numbers that guards name besides symbols.
         guard_places: the user's line that asked for it, by guard, where it is known.
+        limited: whether it is one of those for calls that differ in numbers alone, which have to be
+            fixed and of which no more than a limit are compiled.
         fixed: why numbers that vary between calls of its kind stay fixed; None where none do.
         operators: operator calls per run.
         arena_bytes: planned memory.
@@ -75,6 +77,7 @@ class SpecializationRecord:
     guards: list[str] = dataclasses.field(default_factory=list)
     definitions: list[Definition] = dataclasses.field(default_factory=list)
     guard_places: dict[str, str] = dataclasses.field(default_factory=dict)
+    limited: bool = False
     fixed: str | None = None
     argument_inputs: frozenset[int] = frozenset()
     written_inputs: frozenset[int] = frozenset()

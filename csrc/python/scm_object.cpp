@@ -130,6 +130,7 @@ PyObject* Module::run(Specialization& specialization, CallState& call, PyObject*
   if (!specialization.program) {
     PyObject* result = PyObject_Vectorcall(eager_.get(), arguments, num_positional, keyword_names);
     ++(result ? stats.fallbacks : stats.errors);
+    ++specialization.hits;
     return result;
   }
   try {

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from trident.capture.places import place_of
-from trident.errors import UnsupportedError
+from trident.errors import KeepsChangingError, UnsupportedError
 from trident.report.misses import MissHistory
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -34,16 +34,21 @@ class Warnings:
         self._name = name
         self._limit = limit
         self._misses = misses
-        self._reasons: dict[tuple[str, str | None], None] = {}
+        # By reason and place, what was said.
+        self._reasons: dict[tuple[str, str | None], str] = {}
         self._evicted = False
 
     def ran_eagerly(self, problem: Exception) -> None:
         """Warns that a call runs eagerly, and why."""
         reason, where = explain_problem(problem)
-        if (reason, where) in self._reasons:
+        kind = reason, where
+        if kind in self._reasons:
             return
-        self._reasons[reason, where] = None
         place = f" (at {where})" if where else ""
+        self._reasons[kind] = reason + place
+        if isinstance(problem, KeepsChangingError):
+            self._evicted = True  # for the same cause
+            place = f". {self._what_changes()}. Calls that come again are compiled"
         warnings.warn(
             f"trident: {self._name} runs eagerly: {reason}{place}", stacklevel=_level_of_user()
         )
@@ -53,18 +58,20 @@ class Warnings:
         if self._evicted:
             return
         self._evicted = True
-        changing = self._misses.keeps_changing()
-        reason = f"What keeps changing is {changing}" if changing else "Calls keep changing"
         warnings.warn(
             f"trident: {self._name} has more than max_specializations={self._limit} "
             "specializations; the one used longest ago was dropped. "
-            f"{reason}. trident.explain() lists the last misses.",
+            f"{self._what_changes()}. trident.explain() lists the last misses.",
             stacklevel=_level_of_user(),
         )
 
+    def _what_changes(self) -> str:
+        changing = self._misses.keeps_changing()
+        return f"What keeps changing is {changing}" if changing else "Calls keep changing"
+
     def eager_reasons(self) -> list[str]:
         """Why calls ran eagerly, each reason once, with the user's line where it is known."""
-        return [f"{reason} (at {where})" if where else reason for reason, where in self._reasons]
+        return [*self._reasons.values()]
 
 
 def _level_of_user() -> int:
