@@ -33,6 +33,18 @@ class ChangedError(NotReadyError):
     """Another thread changed what the call depends on while the call was compiled."""
 
 
+class RaisedBeforeError(NotReadyError):
+    """A call like this one could not be captured and raised when it ran eagerly.
+
+    Attributes:
+        note: what that error was told of why the call ran eagerly; may be empty.
+    """
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+        super().__init__("a call like this one raised an exception")
+
+
 class KeepsChangingError(UnsupportedError):
     """Calls keep changing, so that what is compiled for one serves no other."""
 

@@ -7,14 +7,15 @@ from typing import Generic, TypeVar
 
 from trident import _C
 from trident.capture.reads import Read
-from trident.errors import KeepsChangingError, NotReadyError
+from trident.errors import KeepsChangingError, NotReadyError, RaisedBeforeError
 from trident.pipeline import SpecializationRecord
 
 # So many compilations are made in vain at least, however few specializations are kept: it takes
 # some until the numbers in which calls differ are symbols.
 _MIN_VAIN = 4
-# How many of the calls that were not compiled are remembered.
+# How many of the calls that were not compiled are remembered, and of those that raised.
 _MAX_SKIPPED = 8
+_MAX_RAISED = 16
 # How many eager calls a call may need before it can be captured: one per autotuned kernel, say.
 _MAX_WAITS = 16
 _MAX_WAITING = 1024
@@ -115,6 +116,22 @@ class RecompilationLimit:
             return _C.Reads([*reads.values()])
         except ValueError:
             return None
+
+
+class RaisedCalls:
+    """Calls that could not be captured and raised when they ran eagerly."""
+
+    def __init__(self) -> None:
+        self._notes: _Calls[str] = _Calls(_MAX_RAISED)
+
+    def add(self, facts: _C.Facts, note: str) -> None:
+        """Remembers such a call, and what its error was told of why it ran eagerly."""
+        self._notes.add(facts, note)
+
+    def pop(self, facts: _C.Facts) -> RaisedBeforeError | None:
+        """Forgets a call with these facts; returns why it is not captured before it has run."""
+        note = self._notes.pop(facts)
+        return None if note is None else RaisedBeforeError(note)
 
 
 class Waits:

@@ -22,6 +22,7 @@ from trident.errors import (
     KeepsChangingError,
     NotPreparedError,
     NotReadyError,
+    RaisedBeforeError,
     TridentError,
     UnsupportedError,
 )
@@ -33,7 +34,7 @@ from trident.graphs import (
 )
 from trident.growing_lists import GrowingLists
 from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
-from trident.limits import RecompilationLimit, Waits
+from trident.limits import RaisedCalls, RecompilationLimit, Waits
 from trident.options import Options
 from trident.pipeline import CHANGED, SpecializationRecord, compile_call
 from trident.report.describe import describe_arguments
@@ -86,6 +87,7 @@ class Optimizer:
         self._lists = GrowingLists(self.scm)
         self._roots = OutsideRoots(self.scm)
         self._recompilation = RecompilationLimit(self.scm, options["max_specializations"])
+        self._raised = RaisedCalls()
         self._waits = Waits()
         self._recorded_gradients = 0
         self._refused_places = RefusedPlaces(function)
@@ -124,7 +126,7 @@ class Optimizer:
                         return result
                     problem = ChangedError(CHANGED)
             waits = isinstance(problem, NotReadyError) and self._waits.allows(problem, facts)
-        if waits:
+        if waits or isinstance(problem, RaisedBeforeError):
             return self._run_eagerly_first(problem, args, kwargs, facts, record)
         return self._fall_back(problem, args, kwargs, facts, record)
 
@@ -132,7 +134,7 @@ class Optimizer:
         """Why a call is not even captured, of those that could be."""
         if facts.unsupported is not None:
             return None
-        return self._recompilation.check(facts)
+        return self._raised.pop(facts) or self._recompilation.check(facts)
 
     def _run_eagerly_first(
         self,
@@ -145,8 +147,9 @@ class Optimizer:
         """Runs eagerly once, which makes the call ready to be captured, then compiles it."""
         try:
             result = self.function(*args, **kwargs)
-        except Exception:
-            _C.count(self.scm, "error")
+        except Exception as error:
+            note = problem.note if isinstance(problem, RaisedBeforeError) else ""
+            self._count_error(facts, error, note)
             raise
         with _capture_lock:
             later = _C.collect(self.scm, args, kwargs)
@@ -268,6 +271,15 @@ class Optimizer:
             if evicted.reason is None:
                 self.warnings.evicted()
 
+    def _count_error(self, facts: _C.Facts, error: Exception, note: str) -> None:
+        """An error of the user's own, of a call that ran eagerly as it could not be captured."""
+        _C.count(self.scm, "error")
+        if note:
+            error.add_note(note)
+        with _capture_lock:
+            if facts.unsupported is None:
+                self._raised.add(facts, note)
+
     def _fall_back(
         self,
         problem: Exception,
@@ -287,9 +299,9 @@ class Optimizer:
         try:
             result = self.function(*args, **kwargs)
         except Exception as error:  # the user's own: eager raises it, so does the optimized call
-            _C.count(self.scm, "error")
-            if isinstance(problem, UnsupportedError):
-                error.add_note(f"trident: the call ran eagerly, because {problem}")
+            unsupported = isinstance(problem, UnsupportedError)
+            note = f"trident: the call ran eagerly, because {problem}" if unsupported else ""
+            self._count_error(facts, error, note)
             raise
         if strict:
             _C.count(self.scm, "error")

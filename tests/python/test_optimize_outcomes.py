@@ -19,6 +19,9 @@ from optimize_cases import (
 )
 
 import trident
+from trident.optimize import optimizer_of
+
+OUTSIDE: dict[str, float] = {}
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +152,52 @@ def test_wrong_arguments_raise_as_eager_and_spoil_nothing() -> None:
         assert str(mine.value) == str(theirs.value)
     torch.testing.assert_close(fast(x), add_one(x))
     assert outcomes(fast) == {"misses": 1, "hits": 1, "errors": 4}
+
+
+def test_a_call_that_raises_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, x = trident.optimize(lambda x, factor: x * OUTSIDE[factor]), torch.ones(3)
+    attempts = optimizer_of(fast)._attempts
+    captured: list[Any] = []
+    compile_ = attempts.compile
+
+    def counted(*args: Any) -> Any:
+        captured.append(args)
+        return compile_(*args)
+
+    monkeypatch.setattr(attempts, "compile", counted)
+    for _ in range(4):
+        for factor in ("half", "third"):
+            with pytest.raises(KeyError, match=factor):
+                fast(x, factor)
+    assert outcomes(fast) == {"errors": 8} and len(captured) == 2
+
+
+def test_a_call_that_raises_no_more_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, x = trident.optimize(lambda x: x * OUTSIDE["factor"]), torch.ones(3)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fast(x)
+    monkeypatch.setitem(OUTSIDE, "factor", 3.0)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), x * 3)
+    assert outcomes(fast) == {"errors": 2, "misses": 1, "hits": 1}
+    monkeypatch.delitem(OUTSIDE, "factor")
+    with pytest.raises(KeyError):
+        fast(x)
+    assert outcomes(fast) == {"errors": 3, "misses": 1, "hits": 1}
+
+
+def test_each_error_says_why_the_call_ran_eagerly() -> None:
+    def prints_first(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        raise ValueError("the user's own")
+
+    fast = trident.optimize(prints_first)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="the user's own") as raised:
+            fast(torch.ones(3))
+        (note,) = raised.value.__notes__
+        assert "trident: the call ran eagerly, because" in note and "print" in note
 
 
 def test_shapes_that_do_not_fit_raise_as_eager(device: torch.device) -> None:
