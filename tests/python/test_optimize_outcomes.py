@@ -87,6 +87,19 @@ def test_each_reason_warns_once_for_itself() -> None:
     assert line_of(prints, "print(") in messages[1]
 
 
+def test_an_address_in_a_reason_does_not_make_it_another_one() -> None:
+    def branches(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    fast, x = trident.optimize(branches), torch.ones(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in "abc":
+            torch.testing.assert_close(fast(x, name), x + 1)
+    (message,) = [str(each.message) for each in caught]
+    assert "0x" in message and message.partition("eagerly: ")[2] in trident.explain(fast)
+
+
 def test_raise_refuses_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
     fast = trident.optimize(prints, on_unsupported="raise")
     for count in (1, 2):

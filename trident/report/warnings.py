@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 
@@ -15,6 +16,7 @@ from trident.capture.places import place_of
 from trident.errors import KeepsChangingError, UnsupportedError
 from trident.report.misses import MissHistory
 
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 # What a trace raises where code or sizes depend on the values of tensors.
@@ -34,14 +36,14 @@ class Warnings:
         self._name = name
         self._limit = limit
         self._misses = misses
-        # By reason and place, what was said.
+        # By reason and place, what was said. An address in a reason does not make it another one.
         self._reasons: dict[tuple[str, str | None], str] = {}
         self._evicted = False
 
     def ran_eagerly(self, problem: Exception) -> None:
         """Warns that a call runs eagerly, and why."""
         reason, where = explain_problem(problem)
-        kind = reason, where
+        kind = _ADDRESS.sub("0x", reason), where
         if kind in self._reasons:
             return
         place = f" (at {where})" if where else ""
