@@ -334,6 +334,9 @@ def same_sets(left: set[Any], right: set[Any], /) -> bool:
 def set_registrations(id: int, /) -> None:
     """Makes a number a fact of every call from now on, in all threads; below 2**32."""
 
+def hold_tensor_classes(hold: bool, /) -> None:
+    """Whether calls go on with the number that the attributes of torch.Tensor had before."""
+
 def set_library_predicate(predicate: Callable[[dict[str, Any]], bool], /) -> None: ...
 
 # --- bind_builtins.cpp

@@ -88,6 +88,10 @@ Contents read_contents(PyTypeObject* type) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(base_type->tp_dict, &position, &key, &value)) {
+      // What pickling an instance keeps with its class, for itself.
+      if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "__slotnames__") == 0) {
+        continue;
+      }
       see(key, now.seen);
       const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
       if (name) {

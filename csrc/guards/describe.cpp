@@ -86,6 +86,7 @@ NamedValues describe_environment(std::span<const uint64_t> words) {
   facts.emplace_back("torch.autocast of CUDA", autocast_name(words[3] >> 32));
   facts.emplace_back("torch.get_num_threads()", std::to_string(words[4] & 0xffffffff));
   facts.emplace_back("operators registered from Python", "set " + std::to_string(words[4] >> 32));
+  facts.emplace_back("torch.Tensor and torch.nn.Parameter", "version " + std::to_string(words[5]));
   return facts;
 }
 

@@ -13,9 +13,11 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <atomic>
 
+#include "guards/class_info.h"
 #include "guards/float32_precision.h"
 #include "guards/words.h"
 
@@ -50,7 +52,36 @@ uint64_t current_cuda_device() {
 
 std::atomic<uint64_t> registrations{0};
 
+// What user code or a library puts on tensors' classes: their methods are looked up by calls that
+// hold no other trace of them. Parameter derives from Tensor, so that its epoch covers both, as does
+// its version tag: a change of a class invalidates those of all that derive from it.
+struct TensorClasses {
+  unsigned int version = 0;
+  uint64_t epoch = 0;
+  bool held = false;
+};
+
+TensorClasses tensor_classes;  // the interpreter lock covers it
+
+uint64_t tensor_classes_epoch() {
+  TensorClasses& known = tensor_classes;
+  auto* type = reinterpret_cast<PyTypeObject*>(ParameterClass);
+  if (!type || known.held) return known.epoch;
+  if (known.version != 0 && type->tp_version_tag == known.version &&
+      PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) [[likely]] {
+    return known.epoch;
+  }
+  known.epoch = class_epoch(type);
+  known.version = type_version(type);
+  return known.epoch;
+}
+
 }  // namespace
+
+void hold_tensor_classes(bool hold) {
+  tensor_classes_epoch();
+  tensor_classes.held = hold;
+}
 
 void set_registrations(uint64_t id) { registrations.store(id, std::memory_order_relaxed); }
 
@@ -100,6 +131,7 @@ void append_environment(std::vector<uint64_t>& words) {
   words.push_back(autocast_word(c10::DeviceType::CPU) | autocast_word(c10::DeviceType::CUDA) << 32);
   words.push_back(static_cast<uint64_t>(at::get_num_threads()) |
                   registrations.load(std::memory_order_relaxed) << 32);
+  words.push_back(tensor_classes_epoch());
 }
 
 }  // namespace trident::guards

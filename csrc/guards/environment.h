@@ -15,10 +15,15 @@ const char* environment_unsupported();
 // gives to each set of registrations. Calls and changes may happen in any thread.
 void set_registrations(uint64_t id);
 
-inline constexpr size_t kEnvironmentWords = 5;
+// While a trace has put its own methods into torch.Tensor, calls in other threads go on with the
+// number that its attributes had before.
+void hold_tensor_classes(bool hold);
+
+inline constexpr size_t kEnvironmentWords = 6;
 
 // Appends grad and inference mode, autocast, default dtype, determinism, precision and attention
-// backend flags, thread count, the current CUDA device and what is registered with the dispatcher.
+// backend flags, thread count, the current CUDA device, what is registered with the dispatcher, and
+// a number for the attributes of torch.Tensor and torch.nn.Parameter.
 // describe.cpp names them in the same order.
 void append_environment(std::vector<uint64_t>& words);
 

@@ -69,6 +69,7 @@ void bind_guards(py::module_& m) {
     return guards::same_sets(left.ptr(), right.ptr());
   });
   m.def("set_registrations", &guards::set_registrations);
+  m.def("hold_tensor_classes", &guards::hold_tensor_classes);
   m.def("set_library_predicate",
         [](py::handle predicate) { guards::set_library_predicate(predicate.ptr()); });
 }

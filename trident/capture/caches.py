@@ -11,6 +11,7 @@ import functools
 import gc
 import sys
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,8 +123,19 @@ def _name(wrapper: Any) -> str:
     return f"{getattr(wrapper, '__qualname__', '?')}, a function with a cache"
 
 
+def parts_of(result: Any) -> Iterator[Any]:
+    """What a plain result holds, and itself."""
+    yield result
+    if isinstance(result, tuple | frozenset):
+        for item in result:
+            yield from parts_of(item)
+    elif getattr(type(result), "__dataclass_params__", None):
+        for item in vars(result).values():
+            yield from parts_of(item)
+
+
 def _is_plain(value: Any) -> bool:
-    """Whether nobody can change a value, down to what it holds."""
+    """Whether nobody can change a value, but for modules and classes, down to what it holds."""
     if isinstance(value, tuple | frozenset):
         return all(map(_is_plain, value)) and not getattr(value, "__dict__", None)
     if isinstance(value, torch.Tensor):  # an input of the program

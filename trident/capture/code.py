@@ -17,7 +17,9 @@ class CodeFacts:
 
     Attributes:
         globals: names looked up in the module's globals or the builtins.
-        attributes: names looked up on objects, and constant strings that `getattr` could get.
+        attributes: names looked up on objects, and those in constant strings that `getattr` or
+            `operator.attrgetter` could get.
+        texts: constant strings that could name a module.
         stores: names assigned on objects.
         imports: ``(name, level)`` of import statements.
         assigned_global: a global variable that the code assigns, or None.
@@ -26,6 +28,7 @@ class CodeFacts:
 
     globals: tuple[str, ...]
     attributes: tuple[str, ...]
+    texts: tuple[str, ...]
     stores: tuple[str, ...]
     imports: tuple[tuple[str, int], ...]
     assigned_global: str | None
@@ -38,6 +41,7 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     names: dict[str, None] = {}
     attributes: dict[str, None] = {}
     stores: dict[str, None] = {}
+    texts: dict[str, None] = {}
     imports: list[tuple[str, int]] = []
     assigned: str | None = None
     compares_identity = False
@@ -64,11 +68,16 @@ def code_facts(code: types.CodeType) -> CodeFacts:
             else None,
         ]
     for constant in code.co_consts:
-        if isinstance(constant, str) and constant.isidentifier():
-            attributes[constant] = None
+        if not isinstance(constant, str):
+            continue
+        names_in_it = constant.lstrip(".").replace(":", ".").split(".")
+        if all(each.isidentifier() for each in names_in_it):
+            attributes.update(dict.fromkeys(names_in_it))
+            texts[constant] = None
     return CodeFacts(
         tuple(names),
         tuple(attributes),
+        tuple(texts),
         tuple(stores),
         tuple(imports),
         assigned,
@@ -79,8 +88,10 @@ def code_facts(code: types.CodeType) -> CodeFacts:
 _NONE = object()
 
 
-def imported_modules(facts: CodeFacts, namespace: dict[str, Any]) -> list[types.ModuleType]:
-    """The modules that the code's import statements lead to, as far as they are loaded."""
+def imported_modules(
+    facts: CodeFacts, namespace: dict[str, Any]
+) -> list[tuple[str, types.ModuleType]]:
+    """The modules that the code's import statements lead to, by name, as far as they are loaded."""
     found = []
     for name, level in facts.imports:
         full = name
@@ -91,7 +102,8 @@ def imported_modules(facts: CodeFacts, namespace: dict[str, Any]) -> list[types.
                 continue
         parts = full.split(".")
         for count in range(1, len(parts) + 1):
-            module = sys.modules.get(".".join(parts[:count]))
+            full = ".".join(parts[:count])
+            module = sys.modules.get(full)
             if isinstance(module, types.ModuleType):
-                found.append(module)
+                found.append((full, module))
     return found

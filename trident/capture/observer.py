@@ -5,16 +5,18 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
-from trident.capture.caches import Caches
+from trident.capture.caches import Caches, parts_of
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
+from trident.capture.loaded_modules import LoadedModules
 from trident.capture.objects import attributes_of
 from trident.capture.outside import leading_to, root_of_cell, root_of_global
 from trident.capture.reads import Read, ReadSet
@@ -49,6 +51,7 @@ class Observer:
         self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = Caches()
+        self._loaded = LoadedModules(self._reads)
         for argument in arguments:
             self._reach(argument, "an argument")
         for cls in {type(container): None for container in containers}:
@@ -144,22 +147,30 @@ class Observer:
                 self._check_identity(namespace[name], f"the global variable {name}", code)
             else:
                 self._reads.add(vars(builtins), name)
-        for module in imported_modules(facts, namespace):
+                self._loaded.note(vars(builtins).get(name))
+        for name, module in imported_modules(facts, namespace):
+            self._reads.add(sys.modules, name)
             self._add_module(module)
         if "environ" in facts.attributes or "environ" in facts.globals:
             self._reads.add_environment()
         if "__class__" in facts.attributes:
             show_classes()
         new = set(facts.attributes) - self._attributes
+        for name in new:
+            if vars(torch.nn.Parameter).get(name) is not _OF_PARAMETERS.get(name):
+                raise UnsupportedError(f"{name} was put on torch.nn.Parameter", place)
         self._attributes |= new
         self._stores |= set(facts.stores)
         if "setattr" in facts.globals or "__dict__" in new or "vars" in facts.globals:
             self._stores.add("*")
         for module in [*self._modules.values()]:
             self._add_module_names(module, new)
+        for module in self._loaded.found_by(self._codes.values()):
+            self._add_module(module)
 
     def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
         """Takes note of a global or closure variable's present value."""
+        self._loaded.note(value)
         if isinstance(value, types.ModuleType):
             self._add_module(value)
             return
@@ -177,11 +188,14 @@ class Observer:
         self._snapshot.add(value, path)
 
     def _add_class(self, cls: type) -> None:
+        if id(cls) in self._classes:
+            return
+        self._classes[id(cls)] = cls
+        if cls.__flags__ & _HEAP_TYPE and cls not in _IN_ENVIRONMENT:
+            self._reads.add_class(cls)
         if is_library_module(cls.__module__):
             self._save_library(cls)
-        elif id(cls) not in self._classes:
-            self._classes[id(cls)] = cls
-            self._reads.add_class(cls)
+        else:
             self._reach_attributes(cls)
 
     def _add_member(self, member: enum.Enum, path: str) -> None:
@@ -203,6 +217,19 @@ class Observer:
                 f"{path} is also an attribute or argument, and the code compares identities"
             )
 
+    def note_names(self, module: types.ModuleType, name: str | None) -> None:
+        """A name that the user's code computed looks up in a module; None stands for all.
+
+        Raises:
+            UnsupportedError: as `enter` does.
+        """
+        try:
+            self._add_module(module)
+            self._add_module_names(module, {*vars(module)} if name is None else {name})
+        except UnsupportedError as error:
+            self.problem = self.problem or error
+            raise
+
     def _add_module(self, module: types.ModuleType) -> None:
         if id(module) in self._modules:
             return
@@ -213,12 +240,14 @@ class Observer:
         namespace = vars(module)
         if is_library_globals(namespace):
             self._save_library(module)
-            for name in names & namespace.keys():
+            for name in names:
                 self._reads.add(namespace, name)
+            for name in names & namespace.keys():
+                self._loaded.note(namespace[name])
                 if isinstance(namespace[name], types.ModuleType):
                     self._add_module(namespace[name])
                 elif isinstance(namespace[name], type):
-                    self._save_library(namespace[name])
+                    self._add_class(namespace[name])
             return
         self._save_namespace(namespace)
         for name in names:
@@ -317,6 +346,9 @@ class Observer:
         changed_library = self._restore_library()
         changed = changed or changed_library
         problem = self._caches.finish(self._reads)
+        for result in self._caches.results:
+            for each in parts_of(result):
+                self._reach(each, "what a function with a cache returned")
         self.problem = self.problem or problem
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
@@ -338,6 +370,11 @@ class Observer:
         return changed
 
 
+# A parameter's stand-in in a trace is a tensor, which has none of what its class was given later.
+_OF_PARAMETERS = dict(vars(torch.nn.Parameter))
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others cannot be changed
+# Facts of every call tell what these define.
+_IN_ENVIRONMENT = (torch.Tensor, torch.nn.Parameter)
 # What the members of an enumeration have by themselves.
 _OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _ABSENT = object()

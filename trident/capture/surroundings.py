@@ -9,14 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.fx import _symbolic_trace
 from torch.overrides import _pop_mode_temporarily
 
+from trident import _C
 from trident.capture.comparisons import comparisons_are_bools
 from trident.capture.disguise import symbolic_numbers_pass_for_numbers
 from trident.capture.indexing import indices_vary
 from trident.capture.symbolic_builtins import symbolic_arithmetic
 from trident.capture.symbolic_operators import decomposed_with_symbols
+from trident.errors import UnsupportedError
 
+_OF_MODULES = {
+    "__call__": _symbolic_trace._orig_module_call,
+    "__getattr__": _symbolic_trace._orig_module_getattr,
+}
 _fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
 
 
@@ -35,6 +42,27 @@ def unseen_trace() -> Iterator[None]:
             yield
     finally:
         module._is_make_fx_tracing = asked
+
+
+def check_module_class() -> None:
+    """Refuses what `make_fx` passes over: it has PyTorch's own methods of modules at hand.
+
+    Raises:
+        UnsupportedError: somebody has replaced one of them.
+    """
+    for name, own in _OF_MODULES.items():
+        if vars(torch.nn.Module)[name] is not own:
+            raise UnsupportedError(f"torch.nn.Module.{name} has been replaced")
+
+
+@contextlib.contextmanager
+def unseen_by_other_threads() -> Iterator[None]:
+    """Keeps what a trace puts into torch.Tensor from being a fact of calls in other threads."""
+    _C.hold_tensor_classes(True)
+    try:
+        yield
+    finally:
+        _C.hold_tensor_classes(False)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from trident.capture.graph import (
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.layouts import KernelLayouts
+from trident.capture.module_attributes import computed_names_noted
 from trident.capture.objects import slots_remembered, user_attributes
 from trident.capture.observer import Observer
 from trident.capture.outside import OUTSIDE, OutsideTensorError
@@ -38,10 +39,12 @@ from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
 from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
 from trident.capture.surroundings import (
+    check_module_class,
     forget_source,
     grad_mode_of_caller,
     symbolic_trace,
     unreported,
+    unseen_by_other_threads,
     unseen_trace,
 )
 from trident.capture.symbols import Symbols
@@ -161,6 +164,7 @@ class TracedCall:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
+        check_module_class()
         prepare_routing()
         keep_device_guard()
         observer = self._observer = Observer(
@@ -183,6 +187,8 @@ class TracedCall:
             try:
                 with (
                     unreported(),
+                    unseen_by_other_threads(),
+                    computed_names_noted(observer.note_names),
                     self._disguise() as refused,
                     no_garbage_collection(),
                     slots_remembered(),

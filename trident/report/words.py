@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
+import torch
 
 from trident import _C
 from trident.report.stream import PAYLOAD, Unreadable, WordStream
@@ -77,6 +78,8 @@ class WordReader(WordStream):
         end = self.position + _C.environment_words
         for name, text in _C.describe_environment(list(self._words[self.position : end])):
             self._say(name, text)
+        # The last one: what torch.Tensor and torch.nn.Parameter define.
+        self.versions[name] = torch.nn.Parameter, self._words[end - 1]
         self.position = end
         self._expect("STATE")
         while self.position < len(self._words):
