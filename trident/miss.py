@@ -118,7 +118,8 @@ class Optimizer:
                 problem = self._compile(args, kwargs, facts, record)
                 if self._mends(problem, facts):
                     return self.miss(args, kwargs)
-                if not record.limited:
+                strict = self.options["on_unsupported"] == "raise"
+                if not record.limited and (problem is None or not strict):
                     self._recompilation.note(record)
                 if problem is None:
                     found, result = _C.run(self.scm, args, kwargs, compiled_now=True)

@@ -254,6 +254,13 @@ def test_a_call_does_not_fail_because_others_were_in_vain() -> None:
     assert stats["errors"] == 0 and stats["fallbacks"] > 0 and len(messages) == 1
 
 
+def test_what_cannot_be_compiled_is_refused_each_time_where_that_is_asked_for() -> None:
+    fast = optimize(lambda x, name: x * float(x.sum()), on_unsupported="raise")
+    for step in range(3 * LIMIT):
+        with pytest.raises(trident.UnsupportedError):
+            fast(torch.ones(3), str(step))
+
+
 def test_an_error_meanwhile_is_the_users() -> None:
     fast, _ = with_new_names(5)
     with pytest.raises(TypeError, match="unsupported operand"):
