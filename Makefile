@@ -11,7 +11,8 @@
 #   make lint          format check, ruff, clang-format, mypy
 #   make clean         removes what was built; `make distclean` removes .venv, too
 #
-# Variables: PYTHON (3.11 or 3.12, makes .venv), TORCH (the torch that .venv gets), PYTEST_ARGS, JOBS.
+# Variables: PYTHON (3.11 or 3.12, makes .venv), TORCH (the torch that .venv gets), PYTEST_ARGS, JOBS, and
+# PYTEST_JOBS, how many processes the Python tests have, which takes pytest-xdist (0: pytest's own process).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,6 +25,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.14.1
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
+# Elsewhere than in an environment that was made here, pytest-xdist may be missing.
+PYTEST_JOBS ?= $(if $(strip $(VENV)),$(shell n=$$(nproc); echo $$((n < 8 ? n : 8))),)
 BENCH_OUTPUT ?= build/bench
 EXAMPLES ?= 20000
 ifndef SEED
@@ -57,7 +60,7 @@ STAMPS := $(NATIVE).stamps
 
 .PHONY: help demo test fuzz sanitize bench instructions build format lint ctest pytest clean distclean
 help:
-	@sed -n "3,15p" Makefile | sed 's/^# \{0,1\}//'
+	@sed -n "3,16p" Makefile | sed 's/^# \{0,1\}//'
 
 # --- the environment (what the tests need includes what the demo needs)
 
@@ -119,7 +122,8 @@ ctest: $(STAMPS)/built
 # Where the environment was made here, no corpus may be missing; elsewhere its tests are skipped.
 pytest: $(STAMPS)/built
 	$(call say,"Python tests")
-	@PYTHONSAFEPATH=1 $(if $(strip $(VENV)),TRIDENT_TEST_CORPORA=all) $(PY) -P -m pytest $(PYTEST_ARGS)
+	@PYTHONSAFEPATH=1 $(if $(strip $(VENV)),TRIDENT_TEST_CORPORA=all) $(PY) -P -m pytest \
+	  $(if $(PYTEST_JOBS),-n $(PYTEST_JOBS) --dist worksteal) $(PYTEST_ARGS)
 
 fuzz: $(STAMPS)/test-ready
 	@$(MAKE) $(STAMPS)/built
