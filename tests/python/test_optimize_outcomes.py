@@ -88,16 +88,29 @@ def test_each_reason_warns_once_for_itself() -> None:
 
 
 def test_an_address_in_a_reason_does_not_make_it_another_one() -> None:
+    fast = trident.optimize(prints)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for address in (0x7F10, 0x7F20):
+            problem = trident.UnsupportedError(f"it involves <object at {address:#x}>", "a.py:1")
+            optimizer_of(fast).warnings.ran_eagerly(problem)
+    (message,) = [str(each.message) for each in caught]
+    assert "<object at 0x7f10> (at a.py:1)" in message
+    assert message.partition("eagerly: ")[2] in trident.explain(fast)
+
+
+def test_functions_that_compile_are_left_to_eager_which_works_as_before() -> None:
     def branches(x: torch.Tensor, name: str) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
     fast, x = trident.optimize(branches), torch.ones(3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with pytest.warns(UserWarning, match="uses cond, which compiles") as caught:
         for name in "abc":
             torch.testing.assert_close(fast(x, name), x + 1)
-    (message,) = [str(each.message) for each in caught]
-    assert "0x" in message and message.partition("eagerly: ")[2] in trident.explain(fast)
+            torch.testing.assert_close(fast(-x, name), -x - 1)
+    assert len(caught) == 1
+    assert outcomes(fast) == {"fallbacks": 6}
+    torch.testing.assert_close(branches(x, "d"), x + 1)
 
 
 def test_raise_refuses_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:

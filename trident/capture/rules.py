@@ -10,6 +10,7 @@ import io
 import logging
 import pathlib
 import random
+import sys
 import threading
 import types
 import warnings
@@ -64,6 +65,8 @@ _PATH_FUNCTIONS = ("lexists", "ismount", "realpath", "abspath", "relpath", "expa
 def call_rules() -> dict[Any, Any]:
     """What the native recorder refuses: see csrc/guards/recorder.h."""
     rules = dict(_RULES)
+    for function in _compiling_functions():
+        rules[function] = (f"the call uses {function.__name__}, which compiles what it is given",)
     if torch.is_inference_mode_enabled():  # a trace runs outside of it
         rules[torch.is_inference_mode_enabled] = (
             "the call asks whether inference mode is on, which it is not while it is captured"
@@ -129,6 +132,16 @@ def _python_functions() -> Iterator[tuple[Any, str, str]]:
         yield function, f"inspect.{function.__name__}", _INSIDE
     yield threading.Thread.start, "Thread.start", _INSIDE
     yield threading.current_thread, "threading.current_thread", _INSIDE
+
+
+def _compiling_functions() -> Iterator[Any]:
+    """Functions that run torch.compile by themselves, in eager, too. Inside of a trace that fails,
+    and PyTorch 2.11 then remembers so of calls outside as well."""
+    for name in ("cond", "while_loop", "scan", "associative_scan", "map"):
+        yield getattr(torch._higher_order_ops, name)
+    flex_attention = sys.modules.get("torch.nn.attention.flex_attention")  # slow to import
+    if flex_attention is not None:
+        yield flex_attention.flex_attention
 
 
 def _torch_functions() -> dict[Any, Any]:
