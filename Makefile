@@ -128,8 +128,7 @@ pytest: $(STAMPS)/built
 fuzz: $(STAMPS)/test-ready
 	@$(MAKE) $(STAMPS)/built
 	$(call say,"$(EXAMPLES) random examples; to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)")
-	@PYTHONSAFEPATH=1 TRIDENT_FUZZ_EXAMPLES=$(EXAMPLES) $(PY) -P -m pytest tests/python/test_soundness_property.py \
-	  --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+	@scripts/fuzz.sh $(PY) $(EXAMPLES) $(SEED) $(JOBS) $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/test-ready
 	$(call say,"C++ tests under the sanitizers")

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 os.environ.setdefault("PYTHONSAFEPATH", "1")
 
 # Property-based tests try the same examples in every run, so that a failure is the change's own.
-# `make fuzz` tries random ones; pytest prints the seed that repeats them.
+# `make fuzz` tries random ones, and prints the seeds that repeat them.
 _common = settings(
     deadline=None,
     print_blob=True,
