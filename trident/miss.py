@@ -308,9 +308,10 @@ class Optimizer:
             _C.count(self.scm, "error")
             raise UnsupportedError(*explain_problem(problem)) from problem
         _C.count(self.scm, "fallback")
-        if not changing:
-            self._remember_unsupported(problem, facts, record)
-        self.warnings.ran_eagerly(problem)
+        with _capture_lock:  # as for all that is remembered of calls
+            if not changing:
+                self._remember_unsupported(problem, facts, record)
+            self.warnings.ran_eagerly(problem)
         return result
 
     def stats(self) -> dict[str, Any]:

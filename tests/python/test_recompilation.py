@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import trident
+from trident.optimize import optimizer_of
+from trident.report.misses import Miss
 
 LIMIT = 4
 
@@ -272,6 +274,26 @@ def test_sizes_become_symbols_however_few_specializations_are_kept() -> None:
     fast = optimize(lambda x: x * 2, limit=1)
     quietly(lambda: [fast(torch.ones(size)) for size in range(2, 12)])
     assert compiled(fast) == 2 and fast.stats()["hits"] == 8
+
+
+def test_a_miss_of_another_thread_does_not_disturb_what_looks_at_the_last_ones() -> None:
+    fast, x = optimize(named), torch.ones(3)
+    history = optimizer_of(fast).misses
+
+    class Differences(tuple[()]):
+        def __iter__(self) -> Iterator[Any]:
+            if not threads:  # what comes between, here for certain
+                threads.append(threading.Thread(target=fast, args=(x, "another")))
+                threads[0].start()
+                threads[0].join()
+            return iter(())
+
+    threads: list[threading.Thread] = []
+    fast(x, "first")
+    history.add(Miss(1, "a call", 0, Differences()))
+    fast(x, "second")
+    assert history.keeps_changing() is not None
+    assert threads and len(history.misses) == 4
 
 
 def test_threads() -> None:

@@ -56,18 +56,27 @@ class MissHistory:
     """
 
     def __init__(self, scm: _C.Scm, name: str, function: Callable[..., Any]) -> None:
-        self.misses: collections.deque[Miss] = collections.deque(maxlen=MAX_MISSES)
+        self._misses: collections.deque[Miss] = collections.deque(maxlen=MAX_MISSES)
         self._scm = scm
         self._name = name
         self._function = function
 
+    @property
+    def misses(self) -> list[Miss]:
+        """The oldest first; a list of its own, since other threads may add to them meanwhile."""
+        return [*self._misses]
+
+    def add(self, miss: Miss) -> None:
+        """Keeps a miss in place of the oldest one."""
+        self._misses.append(miss)
+        _log.info("%s: %s", self._name, miss)
+
     def note(self, facts: _C.Facts, arguments: str) -> None:
         """Takes note of a miss, before anything is done about it; of each call once."""
         call = _C.stats(self._scm)["calls"]
-        if self.misses and self.misses[-1].call == call:
+        if self._misses and self._misses[-1].call == call:
             return  # compiling it is tried again in another way
-        self.misses.append(self._describe(facts, call, arguments))
-        _log.info("%s: %s", self._name, self.misses[-1])
+        self.add(self._describe(facts, call, arguments))
 
     def _describe(self, facts: _C.Facts, call: int, arguments: str) -> Miss:
         if facts.unsupported is not None:
@@ -85,13 +94,10 @@ class MissHistory:
 
     def keeps_changing(self) -> str | None:
         """The fact in which most of the last misses differ, with its last values."""
-        counts = collections.Counter(
-            each.place for miss in self.misses for each in miss.differences
-        )
-        if not counts:
+        differences = [each for miss in self.misses for each in miss.differences]
+        if not differences:
             return None
+        counts = collections.Counter(each.place for each in differences)
         place, _ = counts.most_common(1)[0]
-        values = [
-            each.now for miss in self.misses for each in miss.differences if each.place == place
-        ]
+        values = [each.now for each in differences if each.place == place]
         return f"{place} (lately {', '.join(dict.fromkeys(values[-4:]))})"
