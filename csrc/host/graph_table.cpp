@@ -4,24 +4,24 @@
 #include <tuple>
 #include <utility>
 
+#include "scm/hash.h"
+
 namespace trident::host {
+namespace {
+
+uint64_t hash_of(const std::vector<int64_t>& symbols) {
+  return scm::hash_words({reinterpret_cast<const uint64_t*>(symbols.data()), symbols.size()});
+}
+
+}  // namespace
 
 void GraphTable::fit(size_t kernels) {
   max_states_ = std::clamp(kMaxKernels / std::max<size_t>(kernels, 1), kMinStates, kMaxStates);
 }
 
-uint64_t GraphTable::hash(const std::vector<int64_t>& symbols) {
-  uint64_t mixed = 0;
-  for (const int64_t symbol : symbols) {
-    mixed = (mixed ^ static_cast<uint64_t>(symbol)) * 0x9e3779b97f4a7c15u;
-    mixed ^= mixed >> 32;
-  }
-  return mixed;
-}
-
 GraphTable::State* GraphTable::find(const std::vector<int64_t>& symbols) {
   if (last_ >= states_.size() || states_[last_].symbols != symbols) {
-    const uint64_t wanted = hash(symbols);
+    const uint64_t wanted = hash_of(symbols);
     size_t index = 0;
     while (index < states_.size() &&
            (hashes_[index] != wanted || states_[index].symbols != symbols))
@@ -52,7 +52,7 @@ GraphTable::State& GraphTable::of(const std::vector<int64_t>& symbols) {
   }
   State& made = states_[last_];
   made.symbols = symbols;
-  hashes_[last_] = hash(symbols);
+  hashes_[last_] = hash_of(symbols);
   made.last_use = ++clock_;
   return made;
 }

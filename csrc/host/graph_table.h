@@ -51,8 +51,6 @@ class GraphTable {
   static constexpr uint32_t kMaxCapturesOfSizes = 64;
 
  private:
-  static uint64_t hash(const std::vector<int64_t>& symbols);
-
   std::vector<State> states_;
   std::vector<uint64_t> hashes_;  // of the states' symbols
   size_t max_states_ = kMinStates;

@@ -24,6 +24,13 @@ namespace {
 // Frames that an idle program keeps: one per stream that calls it, or per concurrent call.
 constexpr size_t kMaxIdleFrames = 8;
 
+// What a program's operators run under: below autograd, and below autocast, whose casts are part of
+// the program.
+struct BelowTheProgram {
+  const at::AutoDispatchBelowAutograd autograd;
+  const c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
+};
+
 c10::Device resolve_device(const trident_device& device) {
   const auto type = static_cast<c10::DeviceType>(device.type);
   if (type == c10::DeviceType::CPU) return {type, -1};
@@ -90,9 +97,7 @@ void Program::resolve() {
 
 uint32_t Program::run(const trident_tensor* inputs, const int64_t* symbols,
                       std::vector<TensorRef>& outputs) {
-  const at::AutoDispatchBelowAutograd below_autograd;
-  // The casts that autocast makes are part of the program.
-  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  const BelowTheProgram below;
   if (device_.is_cpu()) return run_on_device(inputs, symbols, &outputs);
   const c10::DeviceGuard guard(device_);
   return run_on_device(inputs, symbols, &outputs);
@@ -101,8 +106,7 @@ uint32_t Program::run(const trident_tensor* inputs, const int64_t* symbols,
 void Program::capture(const trident_tensor* inputs, const int64_t* symbols,
                       std::vector<TensorRef>& outputs, std::vector<CapturedLaunch>& captured) {
   TORCH_CHECK(device_.is_cuda(), "program ", name(), " runs on no GPU");
-  const at::AutoDispatchBelowAutograd below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  const BelowTheProgram below;
   const c10::DeviceGuard guard(device_);
   run_on_device(inputs, symbols, &outputs, &captured);
 }

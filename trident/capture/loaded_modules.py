@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from trident.capture.code import CodeFacts
@@ -42,21 +42,30 @@ class LoadedModules:
     def __init__(self, reads: ReadSet) -> None:
         self._reads = reads
         self._searched = False
+        self._texts: dict[str, None] = {}  # of code that was entered since modules were last found
+        self._users_found = False
 
     def note(self, value: Any) -> None:
         """Takes note of a value that the code reads."""
         self._searched = self._searched or id(value) in _FINDERS
 
-    def found_by(self, codes: Iterable[CodeFacts]) -> Iterator[types.ModuleType]:
-        """The modules that these codes may have found by name."""
+    def found_by(self, code: CodeFacts) -> Iterator[types.ModuleType]:
+        """The modules that this code and what ran before may have found by name, each once."""
+        self._texts.update(dict.fromkeys(code.texts))
         if not self._searched:
             return
-        named = {text for code in codes for text in code.texts}
-        for name, module in [*sys.modules.items()]:
-            if not isinstance(module, types.ModuleType):
-                continue
-            if name in named or not is_library_globals(vars(module)):
+        names, self._texts = self._texts, {}
+        if not self._users_found:
+            self._users_found = True
+            names |= {name: None for name, module in [*sys.modules.items()] if _is_users(module)}
+        for name in names:
+            module = sys.modules.get(name)
+            if isinstance(module, types.ModuleType):
                 self._reads.add(sys.modules, name)
                 yield module
-        for name in named - sys.modules.keys():
-            self._reads.add(sys.modules, name)
+            elif name not in sys.modules:
+                self._reads.add(sys.modules, name)
+
+
+def _is_users(module: object) -> bool:
+    return isinstance(module, types.ModuleType) and not is_library_globals(vars(module))

@@ -165,7 +165,7 @@ class Observer:
             self._stores.add("*")
         for module in [*self._modules.values()]:
             self._add_module_names(module, new)
-        for module in self._loaded.found_by(self._codes.values()):
+        for module in self._loaded.found_by(facts):
             self._add_module(module)
 
     def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
