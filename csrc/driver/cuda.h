@@ -54,6 +54,8 @@ class CudaLibrary {
   // "no context" for device 0 and binds one at its first call; the driver refuses to launch.
   void ensure_context(int device) const;
 
+  // Whether what is enqueued on a stream goes into a graph; never for NULL, the default stream, which
+  // cannot be captured. The calling thread needs a context.
   bool is_capturing(cuda::Stream stream) const;
   // The node of what was enqueued last on a stream that is being captured.
   cuda::GraphNode last_captured(cuda::Stream stream) const;

@@ -114,6 +114,7 @@ void CudaLibrary::ensure_context(int device) const {
 }
 
 bool CudaLibrary::is_capturing(cuda::Stream stream) const {
+  if (stream == nullptr) return false;
   int status = cuda::kStreamCaptureNone;
   check(api_.stream_is_capturing(stream, &status), "cuStreamIsCapturing", "the current stream");
   return status != cuda::kStreamCaptureNone;

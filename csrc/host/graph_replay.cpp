@@ -105,7 +105,9 @@ bool GraphReplay::matches(const trident_tensor* inputs, std::set<size_t>& moved)
   }
   if (!all_there) return false;
   const c10::Stream current = current_stream(stream_.device());
-  return current == stream_ && !library_.is_capturing(current.native_handle());
+  if (current != stream_) return false;
+  library_.ensure_context(stream_.device().index());
+  return !library_.is_capturing(current.native_handle());
 }
 
 bool GraphReplay::meets_written(const trident_tensor* inputs, uintptr_t from, size_t bytes) const {
@@ -139,7 +141,6 @@ bool GraphReplay::give_outputs(std::vector<TensorRef>& outputs) {
 
 bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs) {
   const c10::DeviceGuard guard(stream_.device());
-  library_.ensure_context(stream_.device().index());
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Input& input = inputs_[i];

@@ -60,8 +60,9 @@ class GraphReplay {
               const std::vector<CapturedInput>& inputs, const std::vector<CapturedOutput>& outputs,
               const std::vector<CapturedLaunch>& launches);
 
-  // Whether a call with these inputs, on the current stream, can be served by a replay. Where it cannot,
-  // adds to `moved` the inputs that lie elsewhere and must not.
+  // Whether a call with these inputs, on the current stream, can be served by a replay, for which the
+  // calling thread then has a context. Where it cannot, adds to `moved` the inputs that lie elsewhere and
+  // must not.
   bool matches(const trident_tensor* inputs, std::set<size_t>& moved);
   // Replays the graph and appends fresh outputs; false, with nothing launched, where the driver cannot
   // reach an input or output from the graph. Calls are serialized: they share the graph's tensors.

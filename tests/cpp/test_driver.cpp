@@ -174,6 +174,12 @@ TEST_F(CudaDriver, a_thread_without_a_context_gets_the_primary_one_of_the_device
   EXPECT_EQ(fake.current_context(), 0x101u);
 }
 
+TEST_F(CudaDriver, the_default_stream_is_never_captured) {
+  fake.capture_up_to({});
+  EXPECT_TRUE(library->is_capturing(kStream));
+  EXPECT_FALSE(library->is_capturing(nullptr));
+}
+
 TEST_F(CudaDriver, an_empty_grid_is_no_launch) {
   CudaKernel kernel(*library, spec());
   CudaLaunch launch(kernel, 0, nullptr);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -258,3 +259,28 @@ def test_attention_without_dropout_is_replayed() -> None:
             expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
             assert torch.equal(fast(q, k, v), expected)
     assert record_of(fast).graph.startswith("captured"), record_of(fast).graph
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("graphs", [True, False])
+def test_threads_that_have_not_used_the_device_yet(graphs: bool) -> None:
+    linear = torch.nn.Linear(8, 16, device="cuda")
+    fast = trident.optimize(linear, graphs=graphs)
+    x = torch.randn(3, 8, device="cuda")
+    for _ in range(WARM):
+        expected = fast(x)
+    results: list[Any] = []
+
+    def work() -> None:
+        try:
+            with torch.no_grad():  # a hit is what the thread begins with
+                results.append(fast(x))
+        except Exception as error:
+            results.append(error)
+
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert all(torch.equal(result, expected) for result in results), results
+    assert fast.stats()["misses"] == 1
