@@ -1,7 +1,7 @@
 """Types of the native module; its sources are csrc/python/bind_*.cpp."""
 
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType, NotImplementedType
+from types import CodeType, FunctionType, ModuleType, NotImplementedType
 from typing import Any, Literal, TypedDict, TypeVar, final
 
 import torch
@@ -364,3 +364,20 @@ def builtin_but_for(
 ) -> Callable[..., Any]:
     """A builtin function, but that `answer` is called where the first or second argument is of
     exactly one of these types."""
+
+# --- bind_modules.cpp
+
+class ModuleLookups:
+    """Attribute look-ups on modules in this thread, noted from construction until `end`.
+
+    Of exactly these types. `note(module, name)` is called before each that `decide(globals)` of
+    the code that makes it says is of interest, or, where it says None, that of the code's caller.
+    """
+
+    def __init__(
+        self,
+        types: tuple[type, ...],
+        note: Callable[[ModuleType, str], None],
+        decide: Callable[[dict[str, Any]], bool | None],
+    ) -> None: ...
+    def end(self) -> None: ...

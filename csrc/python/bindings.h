@@ -7,6 +7,7 @@ namespace trident::python {
 
 void bind_aten(pybind11::module_& m);
 void bind_builtins(pybind11::module_& m);
+void bind_modules(pybind11::module_& m);
 void bind_callable(pybind11::module_& m);
 void bind_driver(pybind11::module_& m);
 void bind_facts(pybind11::module_& m);

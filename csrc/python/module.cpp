@@ -14,4 +14,5 @@ PYBIND11_MODULE(_C, m) {
   trident::python::bind_scm(m);
   trident::python::bind_report(m);
   trident::python::bind_builtins(m);
+  trident::python::bind_modules(m);
 }

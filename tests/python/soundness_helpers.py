@@ -122,3 +122,23 @@ def check(
         pair.change(change)
         assert pair.call() == after
     return pair
+
+
+def check_function(
+    function: Callable[..., Any], change: Callable[[], Any], *args: Any, outcomes: str = "mhmh"
+) -> None:
+    """Two calls, a change that shows, two calls: each as eager."""
+    fast, x = trident.optimize(function), torch.ones(3)
+    seen = ""
+    for step in range(4):
+        before, expected = fast.stats(), function(x, *args)
+        if step == 2:
+            old, expected = expected, (change(), function(x, *args))[1]
+            assert not torch.equal(old, expected)
+        assert torch.equal(fast(x, *args), expected)
+        after = fast.stats()
+        seen += "".join(
+            letter * (after[name] - before[name])
+            for letter, name in (("m", "misses"), ("h", "hits"), ("f", "fallbacks"))
+        )
+    assert seen == outcomes

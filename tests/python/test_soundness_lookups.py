@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from soundness_helpers import check_function as check
 
 import trident
 from trident import _C
@@ -42,26 +43,6 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     vars(made).update(SCALE=2.0, TABLE={"scale": 2.0}, Box=type("Box", (), {"scale": 2.0}))
     monkeypatch.setitem(sys.modules, NAME, made)
     return made
-
-
-def check(
-    function: Callable[..., Any], change: Callable[[], Any], *args: Any, outcomes: str = "mhmh"
-) -> None:
-    """Two calls, a change that shows, two calls: each as eager."""
-    fast, x = trident.optimize(function), torch.ones(3)
-    seen = ""
-    for step in range(4):
-        before, expected = fast.stats(), function(x, *args)
-        if step == 2:
-            old, expected = expected, (change(), function(x, *args))[1]
-            assert not torch.equal(old, expected)
-        assert torch.equal(fast(x, *args), expected)
-        after = fast.stats()
-        seen += "".join(
-            letter * (after[name] - before[name])
-            for letter, name in (("m", "misses"), ("h", "hits"), ("f", "fallbacks"))
-        )
-    assert seen == outcomes
 
 
 FINDERS: list[Callable[[torch.Tensor], Any]] = [

@@ -88,10 +88,9 @@ def code_facts(code: types.CodeType) -> CodeFacts:
 _NONE = object()
 
 
-def imported_modules(
-    facts: CodeFacts, namespace: dict[str, Any]
-) -> list[tuple[str, types.ModuleType]]:
-    """The modules that the code's import statements lead to, by name, as far as they are loaded."""
+def imported_modules(facts: CodeFacts, namespace: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What the code's import statements lead to, by name, as far as it is loaded: modules, and
+    what was put in the place of one."""
     found = []
     for name, level in facts.imports:
         full = name
@@ -104,6 +103,6 @@ def imported_modules(
         for count in range(1, len(parts) + 1):
             full = ".".join(parts[:count])
             module = sys.modules.get(full)
-            if isinstance(module, types.ModuleType):
+            if module is not None:
                 found.append((full, module))
     return found

@@ -49,10 +49,10 @@ def _length(tensor: torch.Tensor) -> Any:
 
 def called_by_machinery() -> bool:
     """Whether PyTorch or Triton called the function that asks; builtins in between do not count."""
-    return _knows_symbolic_ints(sys._getframe(2).f_globals)
+    return knows_symbolic_ints(sys._getframe(2).f_globals)
 
 
-def _knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
+def knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
     name = namespace.get("__name__")
     if type(name) is not str:
         return False
@@ -112,7 +112,7 @@ def check_attribute_tests(executed: Iterable[tuple[types.CodeType, dict[str, Any
         UnsupportedError: the code asks for an attribute that only a symbolic int has.
     """
     for code, namespace in executed:
-        if not _knows_symbolic_ints(namespace) and _asks_for_attributes(code):
+        if not knows_symbolic_ints(namespace) and _asks_for_attributes(code):
             raise UnsupportedError(
                 f"{code.co_qualname} may ask for an attribute of a size that varies",
                 f"{code.co_filename}:{code.co_firstlineno}",

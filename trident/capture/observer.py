@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
+import logging
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -12,14 +13,16 @@ from typing import Any
 
 import torch
 
+from trident.capture.attribute_reads import AttributeReads
 from trident.capture.caches import Caches, parts_of
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.loaded_modules import LoadedModules
-from trident.capture.objects import attributes_of
+from trident.capture.objects import attributes_of, slot_values
 from trident.capture.outside import leading_to, root_of_cell, root_of_global
 from trident.capture.reads import Read, ReadSet
+from trident.capture.saved_names import SavedNames
 from trident.capture.shadow import Shadow
 from trident.capture.snapshot import Snapshot, cell_value
 from trident.errors import ChangedError, NotReadyError, UnsupportedError
@@ -37,24 +40,21 @@ class Observer:
         self.shadow: Shadow | None = None
         self.problem: UnsupportedError | None = None
         self._reads = ReadSet()
-        self._snapshot = Snapshot(self._is_clone)
+        self._saved = SavedNames()
+        self._loaded = LoadedModules(self._reads)
+        self._attributes = AttributeReads(self._reads, self._saved, self._loaded, self._add_value)
+        self._snapshot = Snapshot(self._is_clone, self._attributes.meet)
         self._functions: dict[int, types.FunctionType] = {}
         self._nested: set[types.CodeType] = set()
         self._codes: dict[types.CodeType, CodeFacts] = {}
-        self._modules: dict[int, types.ModuleType] = {}
-        self._attributes: set[str] = set()
-        self._stores: set[str] = set()
         self._aliased: list[tuple[Any, str]] = []
-        self._namespaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
-        self._classes: dict[int, type] = {}
-        self._library: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = Caches()
-        self._loaded = LoadedModules(self._reads)
         for argument in arguments:
             self._reach(argument, "an argument")
         for cls in {type(container): None for container in containers}:
+            self._attributes.meet(cls)
             if not is_library_module(cls.__module__):
                 self._snapshot.add(cls, f"class {cls.__qualname__}")
                 self._reach_attributes(cls)
@@ -62,7 +62,7 @@ class Observer:
             self._start(container)
 
     def _start(self, container: Any) -> None:
-        values = [*attributes_of(container).values()]
+        values = [*attributes_of(container).values(), *slot_values(container).values()]
         if isinstance(container, dict):
             values += dict.values(container)
         elif isinstance(container, (list, tuple, collections.deque)):
@@ -75,7 +75,7 @@ class Observer:
         """Takes note of what a fact of the call knows by identity, though it has contents."""
         if isinstance(value, types.MethodType):
             value = value.__self__
-        if isinstance(value, types.ModuleType | type | enum.Enum):
+        if isinstance(value, types.ModuleType | type | enum.Enum | logging.Logger):
             self._add_value(value, path)
 
     def _reach_attributes(self, cls: type) -> None:
@@ -139,40 +139,37 @@ class Observer:
             raise UnsupportedError(
                 f"{code.co_qualname} assigns the global variable {facts.assigned_global}", place
             )
-        self._save_namespace(namespace)
+        self._saved.save_namespace(namespace)
+        self._saved.note(facts)
         for name in facts.globals:
             self._reads.add(namespace, name)
             if name in namespace:
                 self._add_value(namespace[name], f"the global variable {name}", code)
                 self._check_identity(namespace[name], f"the global variable {name}", code)
             else:
-                self._reads.add(vars(builtins), name)
-                self._loaded.note(vars(builtins).get(name))
+                self._attributes.add_builtin(name, vars(builtins))
         for name, module in imported_modules(facts, namespace):
             self._reads.add(sys.modules, name)
-            self._add_module(module)
+            self._add_value(module, f"the module {name}")
         if "environ" in facts.attributes or "environ" in facts.globals:
             self._reads.add_environment()
+        if "getLogger" in facts.attributes or "getLogger" in facts.globals:
+            self._attributes.add_loggers((*facts.texts, namespace.get("__name__")))
         if "__class__" in facts.attributes:
             show_classes()
-        new = set(facts.attributes) - self._attributes
-        for name in new:
+        for name in self._attributes.add_names(facts.attributes):
+            if name in _INNER and not code.co_name.startswith("__"):
+                raise UnsupportedError(f"{code.co_qualname} uses {name}", place)
             if vars(torch.nn.Parameter).get(name) is not _OF_PARAMETERS.get(name):
                 raise UnsupportedError(f"{name} was put on torch.nn.Parameter", place)
-        self._attributes |= new
-        self._stores |= set(facts.stores)
-        if "setattr" in facts.globals or "__dict__" in new or "vars" in facts.globals:
-            self._stores.add("*")
-        for module in [*self._modules.values()]:
-            self._add_module_names(module, new)
         for module in self._loaded.found_by(facts):
-            self._add_module(module)
+            self._attributes.add_module(module)
 
     def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
         """Takes note of a global or closure variable's present value."""
         self._loaded.note(value)
         if isinstance(value, types.ModuleType):
-            self._add_module(value)
+            self._attributes.add_module(value)
             return
         if id(value) in self._containers and not isinstance(value, types.FunctionType):
             facts = code_facts(code) if code is not None else None
@@ -182,28 +179,11 @@ class Observer:
                 )
             self._aliased.append((value, path))
         if isinstance(value, type):
-            self._add_class(value)
+            if self._attributes.add_class(value) and not is_library_module(value.__module__):
+                self._reach_attributes(value)
         elif isinstance(value, enum.Enum):
-            self._add_member(value, path)
+            self._attributes.add_member(value, path)
         self._snapshot.add(value, path)
-
-    def _add_class(self, cls: type) -> None:
-        if id(cls) in self._classes:
-            return
-        self._classes[id(cls)] = cls
-        if cls.__flags__ & _HEAP_TYPE and cls not in _IN_ENVIRONMENT:
-            self._reads.add_class(cls)
-        if is_library_module(cls.__module__):
-            self._save_library(cls)
-        else:
-            self._reach_attributes(cls)
-
-    def _add_member(self, member: enum.Enum, path: str) -> None:
-        """An enumeration's member: attributes that it was given beside its name and value."""
-        for name in vars(member).keys() - _OF_MEMBERS:
-            self._save_library(member)
-            self._reads.add(vars(member), name)
-            self._snapshot.add(vars(member)[name], path)
 
     def _check_identity(self, value: Any, path: str, code: types.CodeType) -> None:
         """Refuses comparing a tensor with what stands for it in the trace."""
@@ -218,50 +198,16 @@ class Observer:
             )
 
     def note_names(self, module: types.ModuleType, name: str | None) -> None:
-        """A name that the user's code computed looks up in a module; None stands for all.
+        """A name that the user's code looks up in a module; None stands for all.
 
         Raises:
             UnsupportedError: as `enter` does.
         """
         try:
-            self._add_module(module)
-            self._add_module_names(module, {*vars(module)} if name is None else {name})
+            self._attributes.add_looked_up(module, name)
         except UnsupportedError as error:
             self.problem = self.problem or error
             raise
-
-    def _add_module(self, module: types.ModuleType) -> None:
-        if id(module) in self._modules:
-            return
-        self._modules[id(module)] = module
-        self._add_module_names(module, self._attributes)
-
-    def _add_module_names(self, module: types.ModuleType, names: set[str]) -> None:
-        namespace = vars(module)
-        if is_library_globals(namespace):
-            self._save_library(module)
-            for name in names:
-                self._reads.add(namespace, name)
-            for name in names & namespace.keys():
-                self._loaded.note(namespace[name])
-                if isinstance(namespace[name], types.ModuleType):
-                    self._add_module(namespace[name])
-                elif isinstance(namespace[name], type):
-                    self._add_class(namespace[name])
-            return
-        self._save_namespace(namespace)
-        for name in names:
-            self._reads.add(namespace, name)
-            if name in namespace:
-                self._add_value(namespace[name], f"{module.__name__}.{name}")
-
-    def _save_namespace(self, namespace: dict[str, Any]) -> None:
-        self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
-
-    def _save_library(self, owner: types.ModuleType | type | enum.Enum) -> None:
-        """Keeps what a library's module or class, or an enumeration's member, holds, for code that
-        assigns its attributes."""
-        self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
     @property
     def codes(self) -> tuple[types.CodeType, ...]:
@@ -283,7 +229,7 @@ class Observer:
         for source, name, deep in self._reads.items():
             if isinstance(source, type):
                 yield source, source
-            elif deep and name in source and not is_library_globals(source):
+            elif deep and name in source:
                 yield source[name], root_of_global(source, name)
         for result in self._caches.results:
             yield result, result
@@ -331,20 +277,8 @@ class Observer:
             running.pop("type", None)
         self._with_type.clear()
         changed = self._snapshot.restore()
-        for namespace, before in self._namespaces.values():
-            names = before.keys() | namespace.keys() if "*" in self._stores else self._stores
-            for name in names:
-                if name in ("__warningregistry__", "__builtins__"):
-                    continue
-                if namespace.get(name, _ABSENT) is before.get(name, _ABSENT):
-                    continue
-                changed = changed or f"{namespace.get('__name__')}.{name}"
-                if name in before:
-                    namespace[name] = before[name]
-                else:
-                    del namespace[name]
-        changed_library = self._restore_library()
-        changed = changed or changed_library
+        changed_name = self._saved.restore()
+        changed = changed or changed_name
         problem = self._caches.finish(self._reads)
         for result in self._caches.results:
             for each in parts_of(result):
@@ -353,28 +287,9 @@ class Observer:
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
 
-    def _restore_library(self) -> str | None:
-        """Puts back attributes of libraries' modules and classes that user code assigns."""
-        changed = None
-        names = self._stores | self._attributes if "*" in self._stores else self._stores
-        for owner, before in self._library.values():
-            for name in names:
-                old = before.get(name, _ABSENT)
-                if vars(owner).get(name, _ABSENT) is old:
-                    continue
-                changed = changed or f"{getattr(owner, '__name__', owner)}.{name}"
-                if old is _ABSENT:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, old)
-        return changed
-
 
 # A parameter's stand-in in a trace is a tensor, which has none of what its class was given later.
 _OF_PARAMETERS = dict(vars(torch.nn.Parameter))
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others cannot be changed
-# Facts of every call tell what these define.
-_IN_ENVIRONMENT = (torch.Tensor, torch.nn.Parameter)
-# What the members of an enumeration have by themselves.
-_OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
-_ABSENT = object()
+# What leads past all that is guarded: to a function's globals, to classes made at any time, to
+# attributes of modules. Methods of Python's own names use these on their own object.
+_INNER = ("__globals__", "__subclasses__", "__getattribute__")

@@ -78,13 +78,24 @@ class ReadSet:
         """All reads."""
         return list(self._reads.values())
 
-    def add(self, namespace: dict[Any, Any], name: Any) -> None:
-        """A name in a namespace, or a key in a dictionary, whether it is there or not."""
+    def add(self, namespace: dict[Any, Any], name: Any, deep: bool = False) -> None:
+        """A name in a namespace, or a key in a dictionary, whether it is there or not.
+
+        Args:
+            deep: whether what the value holds counts in any case, as for what the user put into a
+                library's namespace.
+        """
         key = (id(namespace), name)
         if key not in self._reads:
-            self._reads[key] = (namespace, name, _is_deep(namespace, name))
+            self._reads[key] = (namespace, name, deep or _is_deep(namespace, name))
             if not is_library_globals(namespace):  # a trace puts its own in libraries for a while
                 self._values[key] = namespace.get(name, _ABSENT)
+        elif deep:
+            self._reads[key] = (namespace, name, True)
+
+    def add_names(self, namespace: dict[str, Any]) -> None:
+        """Which names there are: no further one may come. `add` each for its value."""
+        self._reads[id(namespace), _LIMIT] = (namespace, len(namespace) + 1, None)
 
     def changed(self) -> str | None:
         """A global that is another object than when it was added, or None."""

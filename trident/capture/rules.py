@@ -33,6 +33,8 @@ _NATIVE_MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "time": (_CLOCK, ("get_clock_info", "gmtime", "mktime", "strptime")),
     "sys": (_INSIDE, ("intern", "exc_info", "exception", "is_finalizing", "getdefaultencoding")),
     "gc": (_INSIDE, ()),
+    "_decimal": (_INSIDE, ()),
+    "_locale": (_INSIDE, ("gettext", "dgettext", "dcgettext")),
     "atexit": (_INSIDE, ()),
     "_thread": (_INSIDE, ("allocate_lock", "RLock")),
     "_signal": (_SYSTEM, ()),

@@ -31,10 +31,14 @@ class Snapshot:
 
     Args:
         is_clone: tells which objects belong to the trace and may change.
+        meet: is called with each leaf of `LEAF_TYPES` that is reached, and each class of an object,
+            at least once.
     """
 
-    def __init__(self, is_clone: Callable[[Any], bool]) -> None:
+    def __init__(self, is_clone: Callable[[Any], bool], meet: Callable[[Any], None]) -> None:
         self._is_clone = is_clone
+        self._meet = meet
+        self._classes: set[type] = set()
         self._saved: dict[int, tuple[Any, str, Any]] = {}
 
     def __contains__(self, obj: Any) -> bool:
@@ -51,7 +55,12 @@ class Snapshot:
                 continue
             contents = _contents(current)
             if contents is None:
+                if isinstance(current, LEAF_TYPES):
+                    self._meet(current)
                 continue
+            if type(current) not in self._classes:
+                self._classes.add(type(current))
+                self._meet(type(current))
             if len(self._saved) > _LIMIT:
                 raise UnsupportedError(f"{path} reaches more than a million objects")
             self._saved[id(current)] = (current, path, contents[0])

@@ -28,7 +28,7 @@ from trident.capture.graph import (
 from trident.capture.hidden import refuse_hidden_access
 from trident.capture.inline import InlineOperators
 from trident.capture.layouts import KernelLayouts
-from trident.capture.module_attributes import computed_names_noted
+from trident.capture.module_attributes import look_ups_noted
 from trident.capture.objects import slots_remembered, user_attributes
 from trident.capture.observer import Observer
 from trident.capture.outside import OUTSIDE, OutsideTensorError
@@ -188,7 +188,7 @@ class TracedCall:
                 with (
                     unreported(),
                     unseen_by_other_threads(),
-                    computed_names_noted(observer.note_names),
+                    look_ups_noted(observer.note_names),
                     self._disguise() as refused,
                     no_garbage_collection(),
                     slots_remembered(),
