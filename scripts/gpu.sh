@@ -30,8 +30,8 @@
 # script is called:
 #
 #   .gpu/env.sh, .gpu/torch_mlir.tar.xz   Torch-MLIR for the machine's Python
-#   .gpu/wheels/*.whl     liger-kernel; for the corpora flag_gems, conch-triton-kernels, fla-core and
-#                         sqlalchemy; pytest-xdist and execnet, to test on several cores;
+#   .gpu/wheels/*.whl     liger-kernel; for the corpora flag_gems, conch-triton-kernels, fla-core,
+#                         sqlalchemy, helion and rich; pytest-xdist and execnet, to test on several cores;
 #                         pytest, hypothesis, einops, packaging, typing-extensions where missing
 #   .gpu/gtest/usr        googletest: `apt-get download libgtest-dev && dpkg -x libgtest-dev_*.deb gtest`
 #   .gpu/cases            cases to run, with their run_case.py

@@ -13,6 +13,7 @@ from trident import _C
 from trident.attempts import Attempts
 from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients, may_record
+from trident.capture.leaves import register_loaded_leaves
 from trident.capture.outside import OutsideRoots, OutsideTensorError
 from trident.capture.reads import ReadSet
 from trident.errors import (
@@ -73,6 +74,7 @@ class Optimizer:
         self.function = function
         self.name = _name_of(function)
         self.options = options
+        register_loaded_leaves()
         self.scm = _C.Scm(self.miss, function, options["max_specializations"])
         _C.add_root(self.scm, function)
         if options["graphs"]:
@@ -100,6 +102,7 @@ class Optimizer:
             # An optimized callable inside another capture: the outer trace takes it in.
             return self.function(*args, **kwargs)
         with _capture_lock:
+            register_loaded_leaves()
             # Another thread may have compiled the same call while this one waited.
             found, result = _C.run(self.scm, args, kwargs, compiled_now=False)
             if found:
@@ -174,6 +177,7 @@ class Optimizer:
         Kernels that are not autotuned for the call yet are tuned, on memory of their own.
         """
         with _capture_lock:
+            register_loaded_leaves()
             facts = _C.collect(self.scm, args, kwargs)
             if facts.unsupported is None and _C.prepare(self.scm, facts):
                 return

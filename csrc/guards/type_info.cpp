@@ -245,6 +245,9 @@ bool holds_state(Shape shape) {
   }
 }
 
-void register_identity_type(PyObject* type) { identity_types().push_back(Ref::borrow(type)); }
+void register_identity_type(PyObject* type) {
+  identity_types().push_back(Ref::borrow(type));
+  TypeMapBase::forget_in_all(reinterpret_cast<PyTypeObject*>(type));
+}
 
 }  // namespace trident::guards

@@ -50,7 +50,8 @@ const TypeInfo& type_info(PyTypeObject* type);
 // and classes, where they belong decides that.
 bool holds_state(Shape shape);
 
-// Objects of `type` and its subclasses are leaves guarded by identity. Called once per type at import.
+// Objects of `type` and its subclasses are leaves guarded by identity. Called once per type, before
+// there are objects of its subclasses.
 void register_identity_type(PyObject* type);
 
 }  // namespace trident::guards

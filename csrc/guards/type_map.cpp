@@ -12,8 +12,7 @@ std::vector<TypeMapBase*>& maps() {
 
 // Called with the dead weak reference; `self` is the type's address as an int.
 PyObject* on_death(PyObject* self, PyObject*) {
-  auto* type = static_cast<PyTypeObject*>(PyLong_AsVoidPtr(self));
-  for (TypeMapBase* map : maps()) map->forget(type);
+  TypeMapBase::forget_in_all(static_cast<PyTypeObject*>(PyLong_AsVoidPtr(self)));
   return Py_NewRef(Py_None);
 }
 
@@ -22,6 +21,10 @@ PyMethodDef on_death_method{"forget_type", &on_death, METH_O, nullptr};
 }  // namespace
 
 TypeMapBase::TypeMapBase() { maps().push_back(this); }
+
+void TypeMapBase::forget_in_all(PyTypeObject* type) {
+  for (TypeMapBase* map : maps()) map->forget(type);
+}
 
 Ref TypeMapBase::watch_life(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return Ref();

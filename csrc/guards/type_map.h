@@ -19,6 +19,8 @@ class TypeMapBase {
   TypeMapBase(const TypeMapBase&) = delete;
   TypeMapBase& operator=(const TypeMapBase&) = delete;
   virtual void forget(PyTypeObject* type) = 0;
+  // Forgets what all maps hold of a type, for what is known of it to be found anew.
+  static void forget_in_all(PyTypeObject* type);
 
  protected:
   // A weak reference to `type` whose callback forgets it in every map; empty for static types.

@@ -20,7 +20,10 @@ HERE = pathlib.Path(__file__).parent
 )
 @pytest.mark.parametrize(
     "name",
-    ["launch", "routing", "interpreter", "narrow_floats", "liger", "native", "autotune", "hooks"],
+    [
+        *("launch", "routing", "interpreter", "narrow_floats", "liger", "native", "autotune"),
+        *("hooks", "helion"),
+    ],
 )
 def test_kernels_in_interpret_mode(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

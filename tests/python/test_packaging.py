@@ -123,7 +123,7 @@ def test_requirements_expand_extras_of_the_package() -> None:
     lines = done.stdout.split("\n")
     assert "liger-kernel==0.8.5" in lines and not any("trident" in line for line in lines)
     done = subprocess.run([sys.executable, script, "no-deps"], capture_output=True, text=True)
-    assert done.stdout.split() == ["flag_gems==5.0.2"]
+    assert done.stdout.split() == ["flag_gems==5.0.2", "helion==1.5.1"]
 
 
 def check_environment(*purposes: str, **environment: str) -> subprocess.CompletedProcess[str]:

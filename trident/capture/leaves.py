@@ -18,10 +18,12 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITCallable, KernelInterface
 
 from trident import _C
+from trident.kernels.helion import HelionKernel, loaded_classes
 
 LEAF_TYPES: tuple[Any, ...] = (
     JITCallable,
     KernelInterface,
+    HelionKernel,
     CompiledKernel,
     CustomOpDef,
     _C.Scm,
@@ -51,3 +53,13 @@ LEAF_TYPES: tuple[Any, ...] = (
     type(torch._C._dispatch_tls_local_exclude_set()),
     *((torch._C._SafeKernelFunction,) if hasattr(torch._C, "_SafeKernelFunction") else ()),
 )
+
+_registered: set[type] = set()
+
+
+def register_loaded_leaves() -> None:
+    """Registers leaf types of libraries that were loaded since, for the native walker."""
+    for cls in loaded_classes():
+        if cls not in _registered:
+            _registered.add(cls)
+            _C.register_identity_type(cls)

@@ -14,7 +14,7 @@ from triton.runtime.jit import JITFunction
 
 from trident import aside
 from trident.errors import UnsupportedError
-from trident.kernels import flag_gems
+from trident.kernels import flag_gems, helion
 from trident.kernels.compiled import launch_of, warmup_argument
 from trident.kernels.functions import check_expressible
 from trident.kernels.hooks import Place, check_hooks
@@ -49,7 +49,7 @@ class _Active(threading.local):
 _active = _Active()
 _install_lock = threading.Lock()
 _users = 0
-_originals: dict[tuple[type, str], tuple[Any, Any]] = {}
+_originals: dict[tuple[Any, str], tuple[Any, Any]] = {}
 
 
 @contextlib.contextmanager
@@ -59,7 +59,8 @@ def route_launches(
     """Sends every launch of this thread to `handler`; other threads launch as ever. May be nested.
 
     Covers `kernel[grid](...)` and `kernel.run(grid=..., warmup=False)`, plain and under heuristics
-    and autotuners, whose own Python runs, FlagGems' layers, and kernels that `warmup` compiled.
+    and autotuners, whose own Python runs, FlagGems' layers, calls of Helion's kernel objects, and
+    kernels that `warmup` compiled.
     Launches with ``warmup=True`` go to Triton, which sees of tensors what `is_aligned` says.
 
     Raises, at the launch:
@@ -76,7 +77,7 @@ def route_launches(
         _uninstall()
 
 
-def _replacements() -> Iterator[tuple[type, str, Callable[[Any], Any]]]:
+def _replacements() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     yield JITFunction, "run", _routed_run
     yield InterpretedFunction, "run", _routed_run
     yield CompiledKernel, "__getitem__", _routed_compiled_kernel
@@ -84,10 +85,15 @@ def _replacements() -> Iterator[tuple[type, str, Callable[[Any], Any]]]:
     for owner in autotuner_classes():
         yield owner, "run", _routed_autotuner_run
     yield from flag_gems.patches(_is_routing)
+    yield from helion.patches(_is_routing, _note_places)
 
 
 def _is_routing() -> bool:
     return bool(_active.routes)
+
+
+def _note_places(places: list[Place]) -> None:
+    _active.routes[-1].places += places
 
 
 def prepare_routing() -> None:
@@ -167,7 +173,7 @@ def _routed_autotuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _active.routes or kwargs.get("warmup"):
             return original(self, *args, **kwargs)
         result, places = launch_tuned(self, original, args, kwargs, user_place())
-        _active.routes[-1].places += places
+        _note_places(places)
         return result
 
     return run
