@@ -54,6 +54,9 @@ class Kernel:
         label: str,
         params: Sequence[str],
     ) -> Kernel: ...
+    def load(self, device: int) -> None:
+        """Makes it ready on a device, so that no launch has to."""
+
     @property
     def label(self) -> str: ...
     @property
@@ -76,8 +79,11 @@ class Program:
         self, inputs: Sequence[torch.Tensor], symbols: Sequence[int] = ...
     ) -> list[torch.Tensor]: ...
     def capture(
-        self, inputs: Sequence[torch.Tensor], symbols: Sequence[int]
-    ) -> tuple[list[torch.Tensor], CapturedLaunches]: ...
+        self,
+        inputs: Sequence[torch.Tensor],
+        symbols: Sequence[int],
+        launches: CapturedLaunches,
+    ) -> list[torch.Tensor]: ...
     @property
     def input_pointers(self) -> dict[int, int]: ...
     @property
@@ -116,7 +122,20 @@ class Program:
 
 @final
 class CapturedLaunches:
-    """What `Program.capture` notes."""
+    """Launches of a graph that can be pointed at other memory."""
+
+    def __init__(self) -> None: ...
+    def copy(
+        self,
+        kernel: Kernel,
+        to: torch.Tensor,
+        source: torch.Tensor,
+        rows: int,
+        blocks: int,
+        input: int | None,
+        output: int | None,
+    ) -> None:
+        """Launches a copy of the input, or into the output, on the stream that is captured."""
 
 class GraphReplay:
     """A host program captured into a CUDA graph."""
@@ -125,9 +144,10 @@ class GraphReplay:
         self,
         graph: torch.cuda.CUDAGraph,
         device: int,
-        inputs: Sequence[tuple[torch.Tensor | None, torch.Tensor, bool, bool, bool]],
+        inputs: Sequence[tuple[torch.Tensor | None, torch.Tensor, bool, bool, bool, int]],
         outputs: Sequence[tuple[torch.Tensor, torch.Tensor | None]],
         launches: CapturedLaunches,
+        copies: CapturedLaunches,
     ) -> None: ...
     @property
     def replays(self) -> int: ...

@@ -12,6 +12,7 @@ import torch
 import trident._C as _C
 from trident import graph_places
 from trident.errors import NotPreparedError
+from trident.graph_copies import GraphCopies
 
 if TYPE_CHECKING:
     from trident.pipeline import SpecializationRecord
@@ -29,7 +30,7 @@ MAX_STAGED_BYTES = 64 * 1024
 # one kernel that it launches by itself.
 MAX_MOVED_BYTES_PER_KERNEL = 1024 * 1024
 MAX_MOVED_BYTES = 32 * 1024 * 1024
-# A small input that moves is copied by one node of the graph, or so many kernels are pointed at it.
+# A small input that moves is copied by one kernel of the graph, or so many are pointed at it.
 MAX_POINTERS_OF_SMALL = 2
 
 
@@ -111,20 +112,26 @@ def _capture(
     ]
     pointed_outputs = program.output_pointers
     graph = torch.cuda.CUDAGraph(keep_graph=True)
+    launches = _C.CapturedLaunches()
     try:
+        copies = GraphCopies()
         with graph_places.capturing(graph):
-            for mine, theirs in zip(own, inputs, strict=True):
-                if mine is not None:
-                    mine.copy_(theirs)
+            alignments = [
+                1 if mine is None else copies.enqueue(mine, theirs, input=index)
+                for index, (mine, theirs) in enumerate(zip(own, inputs, strict=True))
+            ]
             read = [
                 theirs if mine is None else mine for mine, theirs in zip(own, inputs, strict=True)
             ]
-            outputs, launches = program.capture(read, symbols)
-            # Whatever the caller gets instead of these is copied to by the same nodes.
+            outputs = program.capture(read, symbols, launches)
+            # Whatever the caller gets instead of these is copied to by the same kernels.
             given = [
-                None if index in pointed_outputs else torch.empty_like(output).copy_(output)
+                None if index in pointed_outputs else torch.empty_like(output)
                 for index, output in enumerate(outputs)
             ]
+            for index, (output, callers) in enumerate(zip(outputs, given, strict=True)):
+                if callers is not None:
+                    copies.enqueue(callers, output, output=index)
     except Exception as error:
         record.graph = f"capture failed: {error}"
         logger.warning("%s stays in stream mode: %s", program.name, record.graph)
@@ -144,11 +151,13 @@ def _capture(
                     ways[index] is _Way.POINTED,
                     index in record.written_inputs,
                     index in record.launched_inputs,
+                    alignments[index],
                 )
                 for index, tensor in enumerate(inputs)
             ],
             list(zip(outputs, given, strict=True)),
             launches,
+            copies.launches,
         )
     except Exception as error:
         record.graph = f"the captured graph cannot be used: {error}"

@@ -46,11 +46,6 @@ bool load_cuda_api(CudaApi& api, std::string& reason) {
          find(library, "cuStreamIsCapturing", api.stream_is_capturing, reason) &&
          find(library, "cuStreamGetCaptureInfo_v2", api.stream_get_capture_info, reason) &&
          find(library, "cuGraphLaunch", api.graph_launch, reason) &&
-         find(library, "cuGraphGetNodes", api.graph_get_nodes, reason) &&
-         find(library, "cuGraphNodeGetType", api.graph_node_get_type, reason) &&
-         find(library, "cuGraphMemcpyNodeGetParams", api.graph_memcpy_node_get_params, reason) &&
-         find(library, "cuGraphExecMemcpyNodeSetParams", api.graph_exec_memcpy_node_set_params,
-              reason) &&
          find(library, "cuGraphKernelNodeGetParams_v2", api.graph_kernel_node_get_params, reason) &&
          find(library, "cuGraphExecKernelNodeSetParams_v2", api.graph_exec_kernel_node_set_params,
               reason) &&

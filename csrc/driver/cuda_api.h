@@ -24,7 +24,6 @@ inline constexpr int kFunctionNonPortableClusterSizeAllowed = 14;
 inline constexpr int kFunctionCachePreferShared = 1;
 inline constexpr int kDeviceMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kStreamCaptureNone = 0;
-inline constexpr int kGraphNodeMemcpy = 1;
 inline constexpr int kClusterSchedulingSpread = 1;
 inline constexpr int kTensorMapInterleaveNone = 0;
 inline constexpr int kTensorMapPromoteL2To128Bytes = 2;
@@ -58,23 +57,6 @@ struct LaunchConfig {
   Stream stream;
   LaunchAttribute* attributes;
   uint32_t num_attributes;
-};
-
-// One end of a CUDA_MEMCPY3D; only device memory is used here.
-struct MemcpyEnd {
-  size_t x_bytes, y, z, level_of_detail;
-  int memory_type;
-  void* host;
-  uintptr_t device;
-  void* array;
-  void* reserved;
-  size_t pitch, height;
-};
-
-// CUDA_MEMCPY3D. A copy of one dimension has `height` and `depth` 1.
-struct MemcpyParams {
-  MemcpyEnd source, target;
-  size_t width_bytes, height, depth;
 };
 
 // CUDA_KERNEL_NODE_PARAMS_v2.
@@ -112,10 +94,6 @@ struct CudaApi {
   Result (*stream_get_capture_info)(Stream, int* status, uint64_t* id, void** graph,
                                     const GraphNode** nodes, size_t* count);
   Result (*graph_launch)(void* exec, Stream);
-  Result (*graph_get_nodes)(void* graph, GraphNode*, size_t* count);
-  Result (*graph_node_get_type)(GraphNode, int* type);
-  Result (*graph_memcpy_node_get_params)(GraphNode, MemcpyParams*);
-  Result (*graph_exec_memcpy_node_set_params)(void* exec, GraphNode, const MemcpyParams*, Context);
   Result (*graph_kernel_node_get_params)(GraphNode, KernelNodeParams*);
   Result (*graph_exec_kernel_node_set_params)(void* exec, GraphNode, const KernelNodeParams*);
   // Of Hopper and newer; null where the driver does not have it.

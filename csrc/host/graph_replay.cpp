@@ -21,15 +21,15 @@ c10::Stream current_stream(c10::Device device) {
 
 }  // namespace
 
-GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
-                         void* exec, std::shared_ptr<void> owner, c10::Stream stream,
+GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
+                         std::shared_ptr<void> owner, c10::Stream stream,
                          const std::vector<CapturedInput>& inputs,
                          const std::vector<CapturedOutput>& outputs,
-                         const std::vector<CapturedLaunch>& launches)
+                         const std::vector<CapturedLaunch>& launches,
+                         const std::vector<CapturedLaunch>& copies)
     : library_(library),
       allocator_(allocator),
       exec_(exec),
-      copies_(library, graph, exec),
       kernels_(library, exec),
       owner_(std::move(owner)),
       stream_(stream) {
@@ -39,40 +39,42 @@ GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator
                 "an input that is written, or that launches are pointed at, cannot be staged");
     if (input.written && input.pointed) written_pointed_.push_back(index);
     if (input.written && !input.pointed) written_.push_back(storage_of(*input.callers));
-    inputs_.push_back(
-        {input.own, address_of(*input.callers), 0, kNoCopy, input.pointed, input.launched, {}});
-    if (input.own) {
-      inputs_.back().bytes = dense_bytes(*input.own);
-      inputs_.back().copy = find_copy(*input.callers, *input.own);
-    }
+    inputs_.push_back({input.own,
+                       address_of(*input.callers),
+                       !input.own && !input.pointed,
+                       input.launched,
+                       input.own ? dense_bytes(*input.own) : 0,
+                       input.alignment,
+                       {}});
   }
   for (const CapturedOutput& output : outputs) {
-    const bool pointed = !output.callers;
-    outputs_.push_back({pointed ? kNoCopy : find_copy(*output.own, *output.callers),
-                        pointed,
-                        c10::typeMetaToScalarType(output.own->dtype()),
+    outputs_.push_back({c10::typeMetaToScalarType(output.own->dtype()),
                         output.own->sizes().vec(),
                         output.own->strides().vec(),
                         {}});
   }
-  find_pointers(launches, outputs);
-}
-
-void GraphReplay::find_pointers(const std::vector<CapturedLaunch>& launches,
-                                const std::vector<CapturedOutput>& outputs) {
   for (const CapturedLaunch& launch : launches) {
     for (const CapturedLaunch::Pointer& pointer : launch.pointers) {
       const bool of_input = pointer.source == TRIDENT_PARAM_INPUT;
-      if (of_input ? !inputs_.at(pointer.index).pointed : !outputs_.at(pointer.index).pointed)
-        continue;
-      const uintptr_t start =
-          of_input ? inputs_[pointer.index].address : address_of(*outputs[pointer.index].own);
-      const size_t number =
-          kernels_.find(launch.node, launch.num_params, pointer.param, pointer.address);
-      (of_input ? inputs_[pointer.index].pointers : outputs_[pointer.index].pointers)
-          .push_back({number, pointer.address - start});
+      if (of_input ? inputs.at(pointer.index).pointed : !outputs.at(pointer.index).callers)
+        note(launch, pointer,
+             address_of(of_input ? *inputs[pointer.index].callers : *outputs[pointer.index].own));
     }
   }
+  for (const CapturedLaunch& copy : copies) {
+    for (const CapturedLaunch::Pointer& pointer : copy.pointers)
+      note(copy, pointer, pointer.address);
+  }
+}
+
+void GraphReplay::note(const CapturedLaunch& launch, const CapturedLaunch::Pointer& pointer,
+                       uintptr_t start) {
+  const size_t number =
+      kernels_.find(launch.node, launch.num_params, pointer.param, pointer.address);
+  std::vector<Pointer>& pointers = pointer.source == TRIDENT_PARAM_INPUT
+                                       ? inputs_.at(pointer.index).pointers
+                                       : outputs_.at(pointer.index).pointers;
+  pointers.push_back({number, pointer.address - start});
 }
 
 GraphReplay::Range GraphReplay::storage_of(const c10::TensorImpl& tensor) {
@@ -80,28 +82,25 @@ GraphReplay::Range GraphReplay::storage_of(const c10::TensorImpl& tensor) {
   return {begin, begin + tensor.storage().nbytes()};
 }
 
-size_t GraphReplay::find_copy(const c10::TensorImpl& from, const c10::TensorImpl& to) {
-  const size_t bytes = dense_bytes(from);
-  return bytes == 0 ? kNoCopy : copies_.find(address_of(from), address_of(to), bytes);
+bool GraphReplay::can_be_copied(const Input& input, const c10::TensorImpl& given,
+                                const trident_tensor* inputs) const {
+  const uintptr_t address = address_of(given);
+  // A kernel may read more of the storage than the tensor, which is all that would be copied.
+  if (input.launched && given.storage().nbytes() != input.bytes) return false;
+  // A copy made beforehand would miss what the program writes through another input.
+  return address % input.alignment == 0 && !meets_written(inputs, address, input.bytes);
 }
 
 bool GraphReplay::matches(const trident_tensor* inputs, std::set<size_t>& moved) {
   bool all_there = true;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Input& input = inputs_[i];
-    if (input.pointed) continue;
-    const uintptr_t address = address_of(*unwrap(inputs[i]));
-    if (!input.own) {
-      if (address == input.address) [[likely]]
-        continue;
-      moved.insert(i);
-      all_there = false;
+    const c10::TensorImpl& given = *unwrap(inputs[i]);
+    if (input.own && !can_be_copied(input, given, inputs)) return false;
+    if (!input.fixed || address_of(given) == input.address) [[likely]]
       continue;
-    }
-    // A kernel may read more of the storage than the tensor, which is all that would be copied.
-    if (input.launched && unwrap(inputs[i])->storage().nbytes() != input.bytes) return false;
-    // A copy made beforehand would miss what the program writes through another input.
-    if (meets_written(inputs, address, input.bytes)) return false;
+    moved.insert(i);
+    all_there = false;
   }
   if (!all_there) return false;
   const c10::Stream current = current_stream(stream_.device());
@@ -129,12 +128,7 @@ bool GraphReplay::give_outputs(std::vector<TensorRef>& outputs) {
   for (const Output& output : outputs_) {
     outputs.push_back(
         allocate(output.sizes, output.strides, output.dtype, stream_.device_type(), allocator_));
-    const uintptr_t address = address_of(*outputs.back());
-    if (output.pointed) {
-      point(output.pointers, address);
-    } else if (output.copy != kNoCopy && !copies_.move_target(output.copy, address)) {
-      return false;
-    }
+    point(output.pointers, address_of(*outputs.back()));
   }
   return kernels_.update();
 }
@@ -144,13 +138,11 @@ bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& o
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Input& input = inputs_[i];
-    if (input.copy == kNoCopy && !input.pointed) continue;
+    if (input.fixed) continue;
     const uintptr_t address = address_of(*unwrap(inputs[i]));
-    if (input.pointed && address != input.address) {
-      point(input.pointers, address);
-      input.address = address;
-    }
-    if (input.copy != kNoCopy && !copies_.move_source(input.copy, address)) return false;
+    if (address == input.address) continue;
+    point(input.pointers, address);
+    input.address = address;
   }
   const size_t before = outputs.size();
   if (!give_outputs(outputs)) {

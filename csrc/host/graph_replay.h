@@ -2,10 +2,10 @@
 //
 // The graph's kernels have fixed addresses, but for those of Triton launches, which can be pointed at
 // inputs and outputs that nothing but launches touches. Other inputs that the program only reads and
-// that are small, or that kept moving, are copied into the graph's own tensors by its first nodes
-// (staged); all others must lie where they lay at capture. Its last nodes copy other outputs out into
-// fresh tensors, so that they are the caller's to keep. Where copies and launches read and write is set
-// before each replay, if it changed.
+// that are small, or that kept moving, are copied into the graph's own tensors by its first kernels
+// (staged); all others must lie where they lay at capture. Its last kernels copy other outputs out into
+// fresh tensors, so that they are the caller's to keep. Copies are launches whose parameters are known,
+// too. Where launches read and write is set before each replay, if it changed.
 //
 // The graph's own memory, outputs too, holds nothing between replays: all graphs of one stream share
 // it, since replays on one stream never overlap. Only addresses of it are kept here, and nothing of
@@ -25,7 +25,6 @@
 
 #include "abi/abi.h"
 #include "driver/cuda.h"
-#include "driver/graph_copies.h"
 #include "driver/graph_kernels.h"
 #include "host/captured_launch.h"
 #include "host/tensor.h"
@@ -43,6 +42,7 @@ class GraphReplay {
     // A Triton launch takes it, and may read all of its storage, so that a copy only serves an input
     // that is its whole storage.
     bool launched;
+    size_t alignment;  // what addresses of a staged input have to be multiples of
   };
   // A dense output without relatives; `callers` is a copy, NULL where launches are pointed at it.
   struct CapturedOutput {
@@ -50,15 +50,15 @@ class GraphReplay {
     TensorRef callers;
   };
 
-  // `graph`, `exec`: what was captured (cudaGraph_t) and instantiated (cudaGraphExec_t), which `owner`
-  // keeps alive with its memory; it is replayed on `stream`. `launches`: what Program::capture noted.
-  // `allocator`: of fresh outputs.
-  // RuntimeError where the graph does not have the copies and launches, or the driver cannot change
-  // them.
-  GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph, void* exec,
+  // `exec`: what was captured and instantiated (cudaGraphExec_t), which `owner` keeps alive with its
+  // memory; it is replayed on `stream`. `launches`: what Program::capture noted;
+  // `copies`: of staged inputs and outputs with `callers`. `allocator`: of fresh outputs.
+  // RuntimeError where the graph does not have the launches, or the driver cannot change them.
+  GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
               std::shared_ptr<void> owner, c10::Stream stream,
               const std::vector<CapturedInput>& inputs, const std::vector<CapturedOutput>& outputs,
-              const std::vector<CapturedLaunch>& launches);
+              const std::vector<CapturedLaunch>& launches,
+              const std::vector<CapturedLaunch>& copies);
 
   // Whether a call with these inputs, on the current stream, can be served by a replay, for which the
   // calling thread then has a context. Where it cannot, adds to `moved` the inputs that lie elsewhere and
@@ -71,25 +71,21 @@ class GraphReplay {
   uint64_t replays() const { return replays_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr size_t kNoCopy = SIZE_MAX;  // of no elements
-
   // A launch's parameter with an address in a tensor, `distance` bytes from its first element.
   struct Pointer {
     size_t number;
     uintptr_t distance;
   };
   struct Input {
-    TensorRef own;      // of a staged input: what the graph reads
-    uintptr_t address;  // of any other: where the graph expects it
-    size_t bytes;       // of a staged input
-    size_t copy;
-    bool pointed;
+    TensorRef own;      // of a staged input: what the graph copies it to
+    uintptr_t address;  // where the graph reads it, at present
+    bool fixed;         // neither staged nor pointed
     bool launched;
+    size_t bytes;  // of a staged input
+    size_t alignment;
     std::vector<Pointer> pointers;
   };
   struct Output {
-    size_t copy;
-    bool pointed;
     c10::ScalarType dtype;
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
@@ -101,17 +97,17 @@ class GraphReplay {
     bool meets(uintptr_t from, size_t bytes) const { return from < end && begin < from + bytes; }
   };
   static Range storage_of(const c10::TensorImpl& tensor);
-  size_t find_copy(const c10::TensorImpl& from, const c10::TensorImpl& to);
-  void find_pointers(const std::vector<CapturedLaunch>& launches,
-                     const std::vector<CapturedOutput>& outputs);
+  // A launch's parameter that later replays set, in the memory that begins at `start`.
+  void note(const CapturedLaunch& launch, const CapturedLaunch::Pointer& pointer, uintptr_t start);
   bool meets_written(const trident_tensor* inputs, uintptr_t from, size_t bytes) const;
   void point(const std::vector<Pointer>& pointers, uintptr_t address);
+  bool can_be_copied(const Input& input, const c10::TensorImpl& given,
+                     const trident_tensor* inputs) const;
   bool give_outputs(std::vector<TensorRef>& outputs);
 
   driver::CudaLibrary& library_;
   c10::Allocator* allocator_;
   void* exec_;
-  driver::GraphCopies copies_;
   driver::GraphKernels kernels_;
   std::shared_ptr<void> owner_;
   c10::Stream stream_;

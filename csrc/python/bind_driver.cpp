@@ -102,6 +102,16 @@ void bind_driver(py::module_& m) {
                   "A variant that calls `run(grid, values)`: three ints, and one int, bool or "
                   "float per parameter,\n"
                   "pointers as addresses. Raises ValueError for an unknown parameter type.")
+      .def(
+          "load",
+          [](Kernel& kernel, int device) {
+            translated([&] {
+              const py::gil_scoped_release unlocked;
+              kernel.load(device);
+              return 0;
+            });
+          },
+          py::arg("device"), "Makes it ready on a device, so that no launch has to.")
       .def_property_readonly("label", &Kernel::label)
       .def_property_readonly("params", &Kernel::params)
       .def_property_readonly("driver", &driver_name, "\"cuda\" or \"cpu\"");

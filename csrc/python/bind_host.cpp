@@ -6,9 +6,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "host/captured_copy.h"
 #include "host/graph_replay.h"
 #include "host/program.h"
 #include "python/errors.h"
@@ -73,18 +75,17 @@ struct CapturedLaunches {
   std::vector<host::CapturedLaunch> launches;
 };
 
-py::tuple capture(Program& program, const py::sequence& inputs,
-                  const std::vector<int64_t>& symbols) {
+py::list capture(Program& program, const py::sequence& inputs, const std::vector<int64_t>& symbols,
+                 CapturedLaunches& captured) {
   return translated([&] {
     const py::tuple alive(inputs);
     const std::vector<trident_tensor> tensors = borrow(program, alive, symbols);
     std::vector<host::TensorRef> outputs;
-    CapturedLaunches captured;
     {
       const py::gil_scoped_release unlocked;
       program.capture(tensors.data(), symbols.data(), outputs, captured.launches);
     }
-    return py::make_tuple(wrap_all(std::move(outputs)), std::move(captured));
+    return wrap_all(std::move(outputs));
   });
 }
 
@@ -93,6 +94,28 @@ host::TensorRef share(const py::handle& tensor) {
   if (tensor.is_none()) return {};
   TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected tensors");
   return host::TensorRef::reclaim_copy(THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl());
+}
+
+void copy(CapturedLaunches& captured, driver::Kernel& kernel, const py::handle& to,
+          const py::handle& from, uint64_t rows, uint32_t blocks, std::optional<size_t> input,
+          std::optional<size_t> output) {
+  translated([&] {
+    TORCH_CHECK_VALUE(input.has_value() != output.has_value(), "a copy moves one of its sides");
+    TORCH_CHECK_VALUE(kernel.backend() == driver::Backend::kCuda, "a copy runs on a GPU");
+    const host::TensorRef target = share(to), source = share(from);
+    const c10::Device device = target->device();
+    void* const stream =
+        c10::impl::getDeviceGuardImpl(device.type())->getStream(device).native_handle();
+    const auto address = [](const host::TensorRef& tensor) {
+      return reinterpret_cast<uintptr_t>(tensor->data());
+    };
+    captured.launches.push_back(host::capture_copy(
+        static_cast<driver::CudaKernel&>(kernel), device.index(),
+        static_cast<driver::cuda::Stream>(stream), {address(target), address(source), rows, blocks},
+        input ? host::MovedSide{TRIDENT_PARAM_INPUT, *input}
+              : host::MovedSide{TRIDENT_PARAM_OUTPUT, *output}));
+    return 0;
+  });
 }
 
 // A Python object that is released under the interpreter lock, wherever its last user ends.
@@ -106,27 +129,26 @@ std::shared_ptr<PyObject> keep(const py::object& object) {
 
 std::shared_ptr<host::GraphReplay> make_replay(
     const py::object& graph, int device,
-    const std::vector<std::tuple<py::object, py::object, bool, bool, bool>>& inputs,
-    const std::vector<std::pair<py::object, py::object>>& outputs,
-    const CapturedLaunches& captured) {
+    const std::vector<std::tuple<py::object, py::object, bool, bool, bool, size_t>>& inputs,
+    const std::vector<std::pair<py::object, py::object>>& outputs, const CapturedLaunches& launches,
+    const CapturedLaunches& copies) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
-    const auto pointer = [&graph](const char* what) {
-      return reinterpret_cast<void*>(graph.attr(what)().cast<uintptr_t>());
-    };
+    void* const exec =
+        reinterpret_cast<void*>(graph.attr("raw_cuda_graph_exec")().cast<uintptr_t>());
     std::vector<host::GraphReplay::CapturedInput> captured_inputs;
-    for (const auto& [own, callers, pointed, written, launched] : inputs)
-      captured_inputs.push_back({share(own), share(callers), pointed, written, launched});
+    for (const auto& [own, callers, pointed, written, launched, alignment] : inputs)
+      captured_inputs.push_back(
+          {share(own), share(callers), pointed, written, launched, alignment});
     std::vector<host::GraphReplay::CapturedOutput> captured_outputs;
     for (const auto& [own, callers] : outputs)
       captured_outputs.push_back({share(own), share(callers)});
     driver::CudaLibrary& library = driver::CudaLibrary::instance();
     library.ensure_context(device);
     return std::make_shared<host::GraphReplay>(
-        library, host::allocator_of(place), pointer("raw_cuda_graph"),
-        pointer("raw_cuda_graph_exec"), keep(graph),
+        library, host::allocator_of(place), exec, keep(graph),
         c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), captured_inputs,
-        captured_outputs, captured.launches);
+        captured_outputs, launches.launches, copies.launches);
   });
 }
 
@@ -180,9 +202,9 @@ void bind_host(py::module_& m) {
            "what the\n"
            "operators and kernels raise; TypeError or ValueError for inputs that do not fit the "
            "program.")
-      .def("capture", &capture, py::arg("inputs"), py::arg("symbols"),
-           "Runs while the current stream is captured: the outputs, and which launches of the\n"
-           "graph work on memory that only launches touch, for GraphReplay.")
+      .def("capture", &capture, py::arg("inputs"), py::arg("symbols"), py::arg("launches"),
+           "Runs while the current stream is captured and returns the outputs. Adds to `launches`\n"
+           "those of the graph that work on memory which only launches touch.")
       .def_property_readonly(
           "input_pointers",
           [](const Program& program) { return program.pointers(TRIDENT_PARAM_INPUT); },
@@ -234,19 +256,28 @@ void bind_host(py::module_& m) {
                              "operator calls per run through the dispatcher")
       .def_property_readonly("arena_bytes", &Program::arena_bytes);
 
-  py::class_<CapturedLaunches>(m, "CapturedLaunches", "What Program.capture notes.");
+  py::class_<CapturedLaunches>(m, "CapturedLaunches",
+                               "Launches of a graph that can be pointed at other memory.")
+      .def(py::init<>())
+      .def(
+          "copy", &copy, py::arg("kernel"), py::arg("to"), py::arg("source"), py::arg("rows"),
+          py::arg("blocks"), py::arg("input"), py::arg("output"),
+          "Launches a kernel that takes two addresses and a number of rows on the current stream,\n"
+          "which is being captured. The address that it reads is to be that of an input of the\n"
+          "program, or the one that it writes that of an output; the other is None.");
 
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
-      .def(
-          py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
-          py::arg("outputs"), py::arg("launches"),
-          "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
-          "calls on the stream that is current now. Of each input, the graph's own copy or None,\n"
-          "the caller's, whether launches are pointed at it, whether the program writes it, and\n"
-          "whether launches take it. Of each output, the graph's own, and a copy or None where\n"
-          "launches are pointed at it. `launches` comes from Program.capture. Raises RuntimeError\n"
-          "where copies or launches of the graph cannot be changed.")
+      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
+           py::arg("outputs"), py::arg("launches"), py::arg("copies"),
+           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
+           "calls on the stream that is current now. Of each input, the graph's own copy or None,\n"
+           "the caller's, whether launches are pointed at it, whether the program writes it,\n"
+           "whether launches take it, and what a copy's address has to be a multiple of. Of each\n"
+           "output, the graph's own, and the copy of it or None where launches are pointed at it.\n"
+           "`launches` are those of Program.capture, `copies` those of staged inputs and of "
+           "outputs.\n"
+           "Raises RuntimeError where a launch of the graph cannot be changed.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

@@ -30,8 +30,6 @@ struct RecordedTensorMap {
 
 // A node of the graph that the driver is asked about.
 struct FakeNode {
-  int type;
-  driver::cuda::MemcpyParams params{};
   std::vector<uint64_t> values{};  // of a kernel's parameters
   std::vector<void*> pointers{};   // to them, once the driver was asked
 };
@@ -141,30 +139,6 @@ class FakeCuda {
               return answer("stream_get_capture_info");
             },
         .graph_launch = [](void*, void*) { return answer("graph_launch"); },
-        .graph_get_nodes =
-            [](void*, driver::cuda::GraphNode* nodes, size_t* count) {
-              *count = state().graph.size();
-              for (size_t i = 0; nodes && i < *count; ++i)
-                nodes[i] = reinterpret_cast<driver::cuda::GraphNode>(&state().graph[i]);
-              return answer("graph_get_nodes");
-            },
-        .graph_node_get_type =
-            [](driver::cuda::GraphNode node, int* type) {
-              *type = reinterpret_cast<FakeNode*>(node)->type;
-              return answer("graph_node_get_type");
-            },
-        .graph_memcpy_node_get_params =
-            [](driver::cuda::GraphNode node, driver::cuda::MemcpyParams* params) {
-              *params = reinterpret_cast<FakeNode*>(node)->params;
-              return answer("graph_memcpy_node_get_params");
-            },
-        .graph_exec_memcpy_node_set_params =
-            [](void*, driver::cuda::GraphNode node, const driver::cuda::MemcpyParams* params,
-               driver::cuda::Context) {
-              const int result = answer("graph_exec_memcpy_node_set_params");
-              if (result == 0) reinterpret_cast<FakeNode*>(node)->params = *params;
-              return result;
-            },
         .graph_kernel_node_get_params =
             [](driver::cuda::GraphNode node, driver::cuda::KernelNodeParams* params) {
               auto& kernel = *reinterpret_cast<FakeNode*>(node);

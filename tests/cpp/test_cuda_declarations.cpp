@@ -46,21 +46,6 @@ static_assert(driver::cuda::kTensorMapPromoteL2To128Bytes == CU_TENSOR_MAP_L2_PR
 static_assert(driver::cuda::kTensorMapFillNone == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 static_assert(driver::cuda::kTensorMapFillNan == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
 
-using driver::cuda::MemcpyParams;
-static_assert(driver::cuda::kGraphNodeMemcpy == CU_GRAPH_NODE_TYPE_MEMCPY);
-static_assert(sizeof(MemcpyParams) == sizeof(CUDA_MEMCPY3D));
-static_assert(offsetof(MemcpyParams, source.x_bytes) == offsetof(CUDA_MEMCPY3D, srcXInBytes));
-static_assert(offsetof(MemcpyParams, source.memory_type) == offsetof(CUDA_MEMCPY3D, srcMemoryType));
-static_assert(offsetof(MemcpyParams, source.device) == offsetof(CUDA_MEMCPY3D, srcDevice));
-static_assert(offsetof(MemcpyParams, source.height) == offsetof(CUDA_MEMCPY3D, srcHeight));
-static_assert(offsetof(MemcpyParams, target.x_bytes) == offsetof(CUDA_MEMCPY3D, dstXInBytes));
-static_assert(offsetof(MemcpyParams, target.memory_type) == offsetof(CUDA_MEMCPY3D, dstMemoryType));
-static_assert(offsetof(MemcpyParams, target.device) == offsetof(CUDA_MEMCPY3D, dstDevice));
-static_assert(offsetof(MemcpyParams, target.height) == offsetof(CUDA_MEMCPY3D, dstHeight));
-static_assert(offsetof(MemcpyParams, width_bytes) == offsetof(CUDA_MEMCPY3D, WidthInBytes));
-static_assert(offsetof(MemcpyParams, height) == offsetof(CUDA_MEMCPY3D, Height));
-static_assert(offsetof(MemcpyParams, depth) == offsetof(CUDA_MEMCPY3D, Depth));
-
 using driver::cuda::KernelNodeParams;
 static_assert(sizeof(KernelNodeParams) == sizeof(CUDA_KERNEL_NODE_PARAMS));
 static_assert(offsetof(KernelNodeParams, grid) == offsetof(CUDA_KERNEL_NODE_PARAMS, gridDimX));

@@ -16,8 +16,8 @@ class Kernels : public testing::Test {
   size_t updates() const { return fake.count("graph_exec_kernel_node_set_params"); }
   const std::vector<uint64_t>& values(size_t node) const { return fake.graph()[node].values; }
 
-  const FakeNode first{0, {}, {0x100, 5, 0x200, 0, 0}};
-  const FakeNode second{0, {}, {0x200, 0x100, 0, 0}};
+  const FakeNode first{{0x100, 5, 0x200, 0, 0}};
+  const FakeNode second{{0x200, 0x100, 0, 0}};
   FakeCuda fake;
   std::unique_ptr<driver::CudaLibrary> library;
   GraphKernels kernels;

@@ -268,3 +268,35 @@ def test_a_program_that_copies_its_output_is_not_mistaken_for_the_graphs_own_cop
         x = torch.randn(64, 64, device="cuda")
         for got, expected in zip(fast(x), function(x), strict=True):
             assert torch.equal(got, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex64]
+)
+def test_copies_of_all_sizes_and_alignments(dtype: torch.dtype) -> None:
+    fast = trident.optimize(lambda x: x.flip(0), graphs=True)
+    for size in (2, 3, 8, 1000, 4096):
+        for offset in (0, 1):
+            for seed in range(WARM + 1):
+                values = torch.randint(2, (size + 1,), device="cuda") * 3 + seed % 2
+                x = values.to(dtype)[offset : offset + size]
+                assert torch.equal(fast(x), x.flip(0)), (size, offset)
+    captured = [
+        record.graph
+        for record, _, compiled in _C.entries(optimizer_of(fast).scm)
+        if compiled and record.graph.startswith("captured")
+    ]
+    assert captured
+    assert all("1 inputs staged, 1 of 1 outputs copied" in each for each in captured), captured
+
+
+@torch.no_grad()
+def test_an_input_that_is_aligned_only_at_times(replays: list[_C.GraphReplay]) -> None:
+    fast = trident.optimize(lambda x: x.flip(0), graphs=True, dynamic=False)
+    base = torch.randn(1024 + 4, device="cuda")
+    for step in range(6 * WARM):
+        x = base[step % 4 : step % 4 + 1024]
+        assert torch.equal(fast(x), x.flip(0))
+    assert fast.stats()["fallbacks"] == 0
+    assert sum(each.replays for each in replays) > 2 * WARM
