@@ -334,7 +334,10 @@ def test_what_helion_writes_serves_all_sizes(device: torch.device) -> None:
     for size in (100, 100, 64, 65, 32, 200):
         x, y = torch.randn(size, device=device), torch.randn(2 * size, device=device)[::2]
         torch.testing.assert_close(fast(x, y), x + y * 2)
-    assert fast.stats()["misses"] == 2
+    stats = fast.stats()
+    # A size that is no multiple of 16 takes another variant, which the interpreter does not need.
+    variants = 1 if device.type == "cuda" else 0
+    assert (stats["misses"], stats["specializations"]) == (2 + variants, 2)
 
 
 @triton.jit
