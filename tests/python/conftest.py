@@ -8,6 +8,7 @@ import pathlib
 import warnings
 from typing import Any
 
+import corpora_report
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -46,6 +47,24 @@ def pytest_report_header() -> list[str]:
         f"trident: {where}{notice}",
         f"torch: {torch.__version__}, triton: {version}, GPU: {gpu}",
     ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[corpora_report.TALLIES] = []
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any, error: object) -> None:
+    told = getattr(node, "workeroutput", {}).get("corpora", [])
+    node.config.stash[corpora_report.TALLIES] += told
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    tallies = config.stash[corpora_report.TALLIES]
+    if tallies:
+        terminalreporter.section("corpora")
+        for line in corpora_report.lines(tallies):
+            terminalreporter.write_line(line)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 import triton
+from corpora_report import TALLIES
 from corpus import Tally
 from h200 import describe_h200
 from triton.runtime.interpreter import InterpretedFunction
@@ -24,13 +24,13 @@ def tally(request: pytest.FixtureRequest, launches: Launches | None) -> Tally:
     return found
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not _tallies:
-        return
-    terminalreporter.section("corpora")
-    for tally in _tallies:
-        for line in tally.lines():
-            terminalreporter.write_line(line)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    told = [tally.told() for tally in _tallies]
+    of_worker = getattr(session.config, "workeroutput", None)  # sent to the process that reports
+    if of_worker is not None:
+        of_worker["corpora"] = told
+    else:
+        session.config.stash[TALLIES] += told
 
 
 @pytest.fixture(scope="module")

@@ -82,11 +82,14 @@ class Tally:
     fallback: dict[str, str] = dataclasses.field(default_factory=dict)
     wrong: list[str] = dataclasses.field(default_factory=list)
 
-    def lines(self) -> list[str]:
-        """The count, and each fallback's reason."""
-        counts = f"captured {len(self.captured)} / fallback {len(self.fallback)}"
-        first = f"{self.corpus}: {counts} / wrong {len(self.wrong)}"
-        return [first, *(f"  {name} runs eagerly: {why}" for name, why in self.fallback.items())]
+    def told(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "corpus": self.corpus,
+            "captured": self.captured,
+            "fallback": self.fallback,
+            "wrong": self.wrong,
+        }
 
     @torch.no_grad()
     def check(self, case: Case, device: torch.device, expected: Mapping[str, str]) -> Any:
