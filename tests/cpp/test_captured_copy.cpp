@@ -30,6 +30,15 @@ class CapturedCopy : public testing::Test {
     return host::capture_copy(*kernel, 0, reinterpret_cast<driver::cuda::Stream>(0x57),
                               {0x1000, 0x2000, 40, 3}, moved);
   }
+  void expect_moved(const CapturedLaunch& noted, const CapturedLaunch::Pointer& expected) {
+    EXPECT_EQ(noted.node, fake.node(1));
+    EXPECT_EQ(noted.num_params, 5u);
+    ASSERT_EQ(noted.pointers.size(), 1u);
+    EXPECT_EQ(noted.pointers[0].source, expected.source);
+    EXPECT_EQ(noted.pointers[0].index, expected.index);
+    EXPECT_EQ(noted.pointers[0].param, expected.param);
+    EXPECT_EQ(noted.pointers[0].address, expected.address);
+  }
 
   FakeCuda fake;
   std::unique_ptr<driver::CudaLibrary> library;
@@ -44,23 +53,11 @@ TEST_F(CapturedCopy, launches_over_the_rows_from_one_address_to_the_other) {
 }
 
 TEST_F(CapturedCopy, of_an_input_is_moved_by_what_it_reads) {
-  const CapturedLaunch noted = copy({TRIDENT_PARAM_INPUT, 4});
-  EXPECT_EQ(noted.node, fake.node(1));
-  EXPECT_EQ(noted.num_params, 5u);
-  ASSERT_EQ(noted.pointers.size(), 1u);
-  EXPECT_EQ(noted.pointers[0].source, TRIDENT_PARAM_INPUT);
-  EXPECT_EQ(noted.pointers[0].index, 4u);
-  EXPECT_EQ(noted.pointers[0].param, 1u);
-  EXPECT_EQ(noted.pointers[0].address, 0x2000u);
+  expect_moved(copy({TRIDENT_PARAM_INPUT, 4}), {TRIDENT_PARAM_INPUT, 4, 1, 0x2000});
 }
 
 TEST_F(CapturedCopy, to_an_output_is_moved_by_what_it_writes) {
-  const CapturedLaunch noted = copy({TRIDENT_PARAM_OUTPUT, 2});
-  ASSERT_EQ(noted.pointers.size(), 1u);
-  EXPECT_EQ(noted.pointers[0].source, TRIDENT_PARAM_OUTPUT);
-  EXPECT_EQ(noted.pointers[0].index, 2u);
-  EXPECT_EQ(noted.pointers[0].param, 0u);
-  EXPECT_EQ(noted.pointers[0].address, 0x1000u);
+  expect_moved(copy({TRIDENT_PARAM_OUTPUT, 2}), {TRIDENT_PARAM_OUTPUT, 2, 0, 0x1000});
 }
 
 TEST_F(CapturedCopy, by_another_kind_of_kernel_is_refused) {

@@ -161,15 +161,21 @@ CONTENTS: list[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = [
 ]
 
 
+def put_on(owner: Any, contents: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+    """Gives a module or class the attribute `put_here`: its value, what reads and changes it."""
+    HELD.SCALE = 2.0  # type: ignore[attr-defined]
+    held, read, change = CONTENTS[contents]
+    held = held if contents > 3 else held.copy()
+    monkeypatch.setattr(owner, "put_here", held, raising=False)
+    return held, read, change
+
+
 @pytest.mark.parametrize("contents", range(len(CONTENTS)))
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_what_users_put_on_modules_of_libraries(
     place: Any, contents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HELD.SCALE = 2.0  # type: ignore[attr-defined]
-    held, read, change = CONTENTS[contents]
-    held = held if contents > 3 else held.copy()
-    monkeypatch.setattr(place, "put_here", held, raising=False)
+    held, read, change = put_on(place, contents, monkeypatch)
     by_place: list[Function] = [lambda x: x * read(place.put_here)]
     if place is builtins:
         by_place.append(lambda x: x * read(put_here))  # type: ignore[name-defined]  # noqa: F821
@@ -182,10 +188,7 @@ def test_what_users_put_on_modules_of_libraries(
 def test_what_users_put_on_classes_of_libraries(
     cls: type, contents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HELD.SCALE = 2.0  # type: ignore[attr-defined]
-    held, read, change = CONTENTS[contents]
-    held = held if contents > 3 else held.copy()
-    monkeypatch.setattr(cls, "put_here", held, raising=False)
+    held, read, change = put_on(cls, contents, monkeypatch)
     linear = torch.nn.Linear(3, 3)
     functions: list[Function] = [lambda x: x * read(cls.put_here)]  # type: ignore[attr-defined]
     if cls is torch.Tensor:

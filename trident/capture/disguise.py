@@ -53,6 +53,7 @@ def called_by_machinery() -> bool:
 
 
 def knows_symbolic_ints(namespace: dict[str, Any]) -> bool:
+    """Whether code with these globals is PyTorch's, or a trace's machinery."""
     name = namespace.get("__name__")
     if type(name) is not str:
         return False

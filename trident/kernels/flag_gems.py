@@ -11,7 +11,6 @@ Nothing here imports FlagGems: its modules are looked up when a trace begins.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,16 +20,15 @@ from triton.runtime.jit import TensorWrapper
 
 from trident import aside
 from trident.errors import UnsupportedError
-
-Patch = tuple[type, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+from trident.kernels.patches import Patch, loaded
 
 
 def patches(is_routing: Callable[[], bool]) -> Iterator[Patch]:
     """Class, method and what makes the replacement, of FlagGems' classes that are loaded."""
-    entry = _loaded("flag_gems.utils.libentry", "LibEntry")
+    entry = loaded("flag_gems.utils.libentry", "LibEntry")
     if entry is not None:
         yield entry, "run", lambda original: _routed_entry(original, is_routing)
-    pointwise = _loaded("flag_gems.utils.pointwise_dynamic", "PointwiseDynamicFunction")
+    pointwise = loaded("flag_gems.utils.pointwise_dynamic", "PointwiseDynamicFunction")
     if pointwise is not None:
         yield pointwise, "instantiate", lambda original: _aside(original, is_routing)
     buffer = _strided_buffer()
@@ -52,12 +50,8 @@ def _aside(original: Callable[..., Any], is_routing: Callable[[], bool]) -> Call
     return method
 
 
-def _loaded(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)
-
-
 def _strided_buffer() -> Any:
-    return _loaded("flag_gems.utils.tensor_wrapper", "StridedBuffer")
+    return loaded("flag_gems.utils.tensor_wrapper", "StridedBuffer")
 
 
 def _routed_entry(

@@ -21,10 +21,9 @@ from trident import aside
 from trident.errors import NotReadyError, UnsupportedError
 from trident.kernels.hooks import Place
 from trident.kernels.launch import user_place
+from trident.kernels.patches import Patch, loaded
 from trident.kernels.reasons import because
 from trident.kernels.tuples import with_members
-
-Patch = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 
 # Memory that Helion's launcher keeps from launch to launch.
 _KEPT_MEMORY = (
@@ -57,7 +56,7 @@ _classes: tuple[type, ...] = ()
 def loaded_classes() -> tuple[type, ...]:
     """Helion's classes of kernels and of kernels bound to arguments; none before it is loaded."""
     global _classes
-    found = [_loaded("helion.runtime.kernel", name) for name in ("Kernel", "BoundKernel")]
+    found = [loaded("helion.runtime.kernel", name) for name in ("Kernel", "BoundKernel")]
     if all(isinstance(cls, type) for cls in found) and tuple(found) != _classes:
         _classes = tuple(found)
     return _classes
@@ -80,10 +79,6 @@ def patches(is_routing: Callable[[], bool], note: Callable[[list[Place]], None])
     for name in _KEPT_MEMORY:
         if hasattr(launcher, name):
             yield launcher, name, lambda original: _refused(original, is_routing)
-
-
-def _loaded(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)
 
 
 def _routed_kernel(
@@ -192,7 +187,7 @@ def _fixes_all(kernel: Any) -> bool:
 def _shown(args: tuple[Any, ...], fixed: bool, kernel: Any) -> list[Callable[[], Any]]:
     """What makes a stand-in for each argument, aside of the trace, from plain numbers."""
     annotations = [*getattr(kernel, "_annotations", ()), *(None for _ in args)]
-    constexpr = _loaded("helion.language.constexpr", "ConstExpr")
+    constexpr = loaded("helion.language.constexpr", "ConstExpr")
     return [
         _stand_in(value, fixed or (annotation is constexpr is not None))
         for value, annotation in zip(args, annotations, strict=False)
