@@ -140,7 +140,6 @@ def _capture(
         record.graph = "an output has gaps"
         return None
     try:
-        graph.instantiate()
         replay = _C.GraphReplay(
             graph,
             torch.cuda.current_device(),

@@ -45,8 +45,14 @@ bool load_cuda_api(CudaApi& api, std::string& reason) {
          find(library, "cuFuncSetCacheConfig", api.function_set_cache_config, reason) &&
          find(library, "cuStreamIsCapturing", api.stream_is_capturing, reason) &&
          find(library, "cuStreamGetCaptureInfo_v2", api.stream_get_capture_info, reason) &&
+         find(library, "cuThreadExchangeStreamCaptureMode", api.thread_exchange_capture_mode,
+              reason) &&
+         find(library, "cuGraphGetNodes", api.graph_get_nodes, reason) &&
+         find(library, "cuGraphInstantiateWithFlags", api.graph_instantiate, reason) &&
+         find(library, "cuGraphExecDestroy", api.graph_exec_destroy, reason) &&
          find(library, "cuGraphLaunch", api.graph_launch, reason) &&
          find(library, "cuGraphKernelNodeGetParams_v2", api.graph_kernel_node_get_params, reason) &&
+         find(library, "cuGraphKernelNodeSetParams_v2", api.graph_kernel_node_set_params, reason) &&
          find(library, "cuGraphExecKernelNodeSetParams_v2", api.graph_exec_kernel_node_set_params,
               reason) &&
          find(library, "cuLaunchKernelEx", api.launch_kernel, reason);

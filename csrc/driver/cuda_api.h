@@ -24,6 +24,8 @@ inline constexpr int kFunctionNonPortableClusterSizeAllowed = 14;
 inline constexpr int kFunctionCachePreferShared = 1;
 inline constexpr int kDeviceMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kStreamCaptureNone = 0;
+inline constexpr int kStreamCaptureRelaxed = 2;
+inline constexpr uint64_t kGraphAutoFreeOnLaunch = 1;
 inline constexpr int kClusterSchedulingSpread = 1;
 inline constexpr int kTensorMapInterleaveNone = 0;
 inline constexpr int kTensorMapPromoteL2To128Bytes = 2;
@@ -93,8 +95,13 @@ struct CudaApi {
   // `nodes`: what the next node captured on the stream depends on, owned by the driver.
   Result (*stream_get_capture_info)(Stream, int* status, uint64_t* id, void** graph,
                                     const GraphNode** nodes, size_t* count);
+  Result (*thread_exchange_capture_mode)(int* mode);
+  Result (*graph_get_nodes)(void* graph, GraphNode* nodes, size_t* count);
+  Result (*graph_instantiate)(void** exec, void* graph, uint64_t flags);
+  Result (*graph_exec_destroy)(void* exec);
   Result (*graph_launch)(void* exec, Stream);
   Result (*graph_kernel_node_get_params)(GraphNode, KernelNodeParams*);
+  Result (*graph_kernel_node_set_params)(GraphNode, const KernelNodeParams*);
   Result (*graph_exec_kernel_node_set_params)(void* exec, GraphNode, const KernelNodeParams*);
   // Of Hopper and newer; null where the driver does not have it.
   Result (*tensor_map_encode_tiled)(void* map, int type, uint32_t rank, void* address,

@@ -21,7 +21,7 @@ c10::Stream current_stream(c10::Device device) {
 
 }  // namespace
 
-GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
+GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
                          std::shared_ptr<void> owner, c10::Stream stream,
                          const std::vector<CapturedInput>& inputs,
                          const std::vector<CapturedOutput>& outputs,
@@ -29,9 +29,8 @@ GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator
                          const std::vector<CapturedLaunch>& copies)
     : library_(library),
       allocator_(allocator),
-      exec_(exec),
-      kernels_(library, exec),
       owner_(std::move(owner)),
+      kernels_(library, graph),
       stream_(stream) {
   for (size_t index = 0; index < inputs.size(); ++index) {
     const CapturedInput& input = inputs[index];
@@ -65,6 +64,7 @@ GraphReplay::GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator
     for (const CapturedLaunch::Pointer& pointer : copy.pointers)
       note(copy, pointer, pointer.address);
   }
+  kernels_.instantiate();
 }
 
 void GraphReplay::note(const CapturedLaunch& launch, const CapturedLaunch::Pointer& pointer,
@@ -150,7 +150,7 @@ bool GraphReplay::replay(const trident_tensor* inputs, std::vector<TensorRef>& o
     return false;
   }
   library_.check(library_.api().graph_launch(
-                     exec_, static_cast<driver::cuda::Stream>(stream_.native_handle())),
+                     kernels_.exec(), static_cast<driver::cuda::Stream>(stream_.native_handle())),
                  "cuGraphLaunch", "graph replay");
   replays_.fetch_add(1, std::memory_order_relaxed);
   return true;

@@ -50,11 +50,11 @@ class GraphReplay {
     TensorRef callers;
   };
 
-  // `exec`: what was captured and instantiated (cudaGraphExec_t), which `owner` keeps alive with its
-  // memory; it is replayed on `stream`. `launches`: what Program::capture noted;
-  // `copies`: of staged inputs and outputs with `callers`. `allocator`: of fresh outputs.
-  // RuntimeError where the graph does not have the launches, or the driver cannot change them.
-  GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* exec,
+  // `graph`: what was captured (cudaGraph_t), which `owner` keeps alive with its memory; it is replayed
+  // on `stream`. `launches`: what Program::capture noted; `copies`: of staged inputs and outputs with
+  // `callers`. `allocator`: of fresh outputs. RuntimeError where the graph does not have the launches,
+  // or the driver cannot instantiate it or change them.
+  GraphReplay(driver::CudaLibrary& library, c10::Allocator* allocator, void* graph,
               std::shared_ptr<void> owner, c10::Stream stream,
               const std::vector<CapturedInput>& inputs, const std::vector<CapturedOutput>& outputs,
               const std::vector<CapturedLaunch>& launches,
@@ -107,9 +107,8 @@ class GraphReplay {
 
   driver::CudaLibrary& library_;
   c10::Allocator* allocator_;
-  void* exec_;
+  std::shared_ptr<void> owner_;  // outlives what was made of the graph
   driver::GraphKernels kernels_;
-  std::shared_ptr<void> owner_;
   c10::Stream stream_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;

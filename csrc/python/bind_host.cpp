@@ -134,8 +134,8 @@ std::shared_ptr<host::GraphReplay> make_replay(
     const CapturedLaunches& copies) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
-    void* const exec =
-        reinterpret_cast<void*>(graph.attr("raw_cuda_graph_exec")().cast<uintptr_t>());
+    void* const captured =
+        reinterpret_cast<void*>(graph.attr("raw_cuda_graph")().cast<uintptr_t>());
     std::vector<host::GraphReplay::CapturedInput> captured_inputs;
     for (const auto& [own, callers, pointed, written, launched, alignment] : inputs)
       captured_inputs.push_back(
@@ -146,7 +146,7 @@ std::shared_ptr<host::GraphReplay> make_replay(
     driver::CudaLibrary& library = driver::CudaLibrary::instance();
     library.ensure_context(device);
     return std::make_shared<host::GraphReplay>(
-        library, host::allocator_of(place), exec, keep(graph),
+        library, host::allocator_of(place), captured, keep(graph),
         c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), captured_inputs,
         captured_outputs, launches.launches, copies.launches);
   });
@@ -277,7 +277,7 @@ void bind_host(py::module_& m) {
            "output, the graph's own, and the copy of it or None where launches are pointed at it.\n"
            "`launches` are those of Program.capture, `copies` those of staged inputs and of "
            "outputs.\n"
-           "Raises RuntimeError where a launch of the graph cannot be changed.")
+           "Raises RuntimeError where the graph cannot be instantiated, or a launch of it changed.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

@@ -4,7 +4,9 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,7 +41,12 @@ class FakeCuda {
   FakeCuda() { state() = State{}; }
 
   void set_graph(std::vector<FakeNode> nodes) { state().graph = std::move(nodes); }
-  const std::vector<FakeNode>& graph() const { return state().graph; }
+  // What an instantiated graph gives to each of its kernels.
+  const std::vector<std::vector<uint64_t>>& values(void* exec) const {
+    return state().execs.at(reinterpret_cast<uintptr_t>(exec));
+  }
+  size_t num_execs() const { return state().execs.size(); }
+  int capture_mode() const { return state().capture_mode; }
   driver::cuda::GraphNode node(size_t index) const {
     return reinterpret_cast<driver::cuda::GraphNode>(&state().graph[index]);
   }
@@ -138,6 +145,22 @@ class FakeCuda {
               *count = state().ends.size();
               return answer("stream_get_capture_info");
             },
+        .thread_exchange_capture_mode =
+            [](int* mode) {
+              std::swap(*mode, state().capture_mode);
+              return answer("thread_exchange_capture_mode");
+            },
+        .graph_get_nodes =
+            [](void*, driver::cuda::GraphNode*, size_t* count) {
+              *count = state().graph.size();
+              return answer("graph_get_nodes");
+            },
+        .graph_instantiate = instantiate,
+        .graph_exec_destroy =
+            [](void* exec) {
+              state().execs.erase(reinterpret_cast<uintptr_t>(exec));
+              return answer("graph_exec_destroy");
+            },
         .graph_launch = [](void*, void*) { return answer("graph_launch"); },
         .graph_kernel_node_get_params =
             [](driver::cuda::GraphNode node, driver::cuda::KernelNodeParams* params) {
@@ -149,14 +172,26 @@ class FakeCuda {
               params->params = kernel.pointers.data();
               return answer("graph_kernel_node_get_params");
             },
+        .graph_kernel_node_set_params =
+            [](driver::cuda::GraphNode node, const driver::cuda::KernelNodeParams* params) {
+              const int result = answer("graph_kernel_node_set_params");
+              if (result != 0) return result;
+              FakeNode& kernel = *reinterpret_cast<FakeNode*>(node);
+              // Where the values were shown before is not theirs any more.
+              std::vector<uint64_t> values = given(*params, kernel.values.size());
+              kernel.values.swap(values);
+              std::fill(values.begin(), values.end(), 0xdead);
+              return params->grid[0] == 7 ? 0 : 1;  // all else as the driver gave it
+            },
         .graph_exec_kernel_node_set_params =
-            [](void*, driver::cuda::GraphNode node, const driver::cuda::KernelNodeParams* params) {
+            [](void* exec, driver::cuda::GraphNode node,
+               const driver::cuda::KernelNodeParams* params) {
               const int result = answer("graph_exec_kernel_node_set_params");
               if (result != 0) return result;
-              std::vector<uint64_t>& values = reinterpret_cast<FakeNode*>(node)->values;
-              for (size_t i = 0; i < values.size(); ++i)
-                std::memcpy(&values[i], params->params[i], sizeof(uint64_t));
-              return params->grid[0] == 7 ? 0 : 1;  // all else as the driver gave it
+              const auto index = reinterpret_cast<FakeNode*>(node) - state().graph.data();
+              auto& values = state().execs.at(reinterpret_cast<uintptr_t>(exec)).at(index);
+              values = given(*params, values.size());
+              return params->grid[0] == 7 ? 0 : 1;
             },
         .tensor_map_encode_tiled = record_tensor_map,
         .launch_kernel = record_launch,
@@ -179,6 +214,9 @@ class FakeCuda {
     std::vector<RecordedTensorMap> tensor_maps;
     std::vector<size_t> scratch_bytes;
     std::vector<FakeNode> graph;
+    std::map<uintptr_t, std::vector<std::vector<uint64_t>>> execs;  // parameters by node
+    uintptr_t last_exec = 0;
+    int capture_mode = 0;
     bool capturing = false;
     std::vector<driver::cuda::GraphNode> ends;
     size_t num_values = 2;
@@ -192,6 +230,21 @@ class FakeCuda {
   static State& state() {
     static State instance;
     return instance;
+  }
+
+  static std::vector<uint64_t> given(const driver::cuda::KernelNodeParams& params, size_t count) {
+    std::vector<uint64_t> values(count);
+    for (size_t i = 0; i < count; ++i) std::memcpy(&values[i], params.params[i], sizeof(uint64_t));
+    return values;
+  }
+
+  static driver::cuda::Result instantiate(void** exec, void*, uint64_t) {
+    const driver::cuda::Result result = answer("graph_instantiate");
+    if (result != 0) return result;
+    if (state().capture_mode != driver::cuda::kStreamCaptureRelaxed) return 1;
+    const uintptr_t number = ++state().last_exec;
+    for (const FakeNode& node : state().graph) state().execs[number].push_back(node.values);
+    return *exec = reinterpret_cast<void*>(number), 0;
   }
 
   static driver::cuda::Result answer(const std::string& call) {

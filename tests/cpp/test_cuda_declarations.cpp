@@ -39,6 +39,9 @@ static_assert(driver::cuda::kFunctionCachePreferShared == CU_FUNC_CACHE_PREFER_S
 static_assert(driver::cuda::kDeviceMaxSharedMemoryPerBlockOptin ==
               CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 static_assert(driver::cuda::kStreamCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
+static_assert(driver::cuda::kStreamCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+static_assert(driver::cuda::kGraphAutoFreeOnLaunch ==
+              CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
 static_assert(driver::cuda::kClusterSchedulingSpread == CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
 static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) <= 128);
 static_assert(driver::cuda::kTensorMapInterleaveNone == CU_TENSOR_MAP_INTERLEAVE_NONE);

@@ -61,6 +61,23 @@ def test_replays_equal_eager_and_outputs_stay_the_callers() -> None:
 
 
 @torch.no_grad()
+def test_addresses_that_stay_for_many_replays_and_move_again() -> None:
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    calls = [[torch.randn(4, 64, device="cuda") for _ in range(2)] for _ in range(2)]
+    kept = []
+    for stay in (40, 1, 1, 40, 1, 100, 3):
+        calls.reverse()
+        for _ in range(stay):
+            assert torch.equal(fast(*calls[0]), reference(*calls[0]))
+        kept.append(fast(*calls[0]))
+        assert torch.equal(kept[-1], reference(*calls[0]))
+    assert torch.equal(model.total, reference.total)
+    assert torch.equal(kept[0], kept[-1]) and kept[0].data_ptr() != kept[-1].data_ptr()
+    assert record_of(fast).graph.startswith("captured"), record_of(fast).graph
+
+
+@torch.no_grad()
 def test_changed_weights_are_seen_by_a_replay() -> None:
     model, reference = model_pair()
     fast = trident.optimize(model, graphs=True)
