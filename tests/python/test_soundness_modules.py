@@ -199,6 +199,30 @@ def test_what_users_put_on_classes_of_libraries(
         check_function(function, lambda: change(held))
 
 
+def test_attributes_of_objects_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: Any = torch._tensor_str.PRINT_OPTS  # type: ignore[attr-defined]
+    for precision in (4, 6):  # at first that of its class
+        check_function(
+            lambda x: x * torch._tensor_str.PRINT_OPTS.precision,  # type: ignore[attr-defined]
+            lambda now=precision: monkeypatch.setattr(options, "precision", now + 1),
+        )
+    monkeypatch.setattr(options, "put_here", [2.0], raising=False)
+    check_function(
+        lambda x: x * torch._tensor_str.PRINT_OPTS.put_here[0],  # type: ignore[attr-defined]
+        lambda: options.put_here.insert(0, 3.0),
+    )
+
+
+def test_settings_that_lie_outside_of_their_module_are_left_to_eager() -> None:
+    x = torch.ones(3)
+    fast = trident.optimize(lambda x: x * torch._dynamo.config.recompile_limit)
+    for limit in (5, 7):
+        with torch._dynamo.config.patch(recompile_limit=limit):
+            assert torch.equal(fast(x), x * limit)
+    assert fast.stats()["fallbacks"] == 2
+    assert "reads torch._dynamo.config.recompile_limit" in str(trident.explain(fast))
+
+
 def test_classes_of_classes() -> None:
     class Meta(type):
         extra = 2.0

@@ -16,17 +16,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._config_module import ConfigModule
 
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.loaded_modules import LoadedModules
 from trident.capture.reads import ReadSet
 from trident.capture.saved_names import SavedNames
+from trident.errors import UnsupportedError
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others cannot be changed
 # Facts of every call tell what these define.
 _IN_ENVIRONMENT = (torch.Tensor, torch.nn.Parameter)
 # What the members of an enumeration have by themselves.
 _OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
+# Known by what they are.
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
 class AttributeReads:
@@ -55,6 +59,7 @@ class AttributeReads:
         self._waiting: list[types.ModuleType] = []
         self._classes: dict[int, type] = {}
         self._of_libraries: dict[int, tuple[type, dict[str, Any]]] = {}  # with their attributes
+        self._objects: dict[int, Any] = {}  # of libraries
         self._loggers: set[logging.Logger] = set()
         for cls in _IN_ENVIRONMENT:
             self._add_library_class(cls)
@@ -76,6 +81,8 @@ class AttributeReads:
             self._add_module_names(module, new)
         for cls, attributes in [*self._of_libraries.values()]:
             self._add_class_names(cls, attributes, new)
+        for value in [*self._objects.values()]:
+            self._add_object_names(value, new)
         return new
 
     def add_module(self, module: types.ModuleType) -> None:
@@ -91,7 +98,13 @@ class AttributeReads:
             del self._waiting[0]
 
     def add_looked_up(self, module: types.ModuleType, name: str | None) -> None:
-        """A name that code looks up in a module; None stands for all that it has."""
+        """A name that code looks up in a module; None stands for all that it has.
+
+        Raises:
+            UnsupportedError: the value is not among the module's attributes.
+        """
+        if isinstance(module, ConfigModule) and name not in vars(module):
+            raise UnsupportedError(f"the call reads {module.__name__}.{name or '__dict__'}")
         self.add_module(module)
         if name is None:
             self._reads.add_names(vars(module))
@@ -144,6 +157,8 @@ class AttributeReads:
                     self.add_module(namespace[name])
                 elif isinstance(namespace[name], type):
                     self.add_class(namespace[name])
+                else:
+                    self._add_library_object(namespace[name])
             return
         self._saved.save_namespace(namespace)
         for name in names:
@@ -175,6 +190,25 @@ class AttributeReads:
         for name in names & attributes.keys():
             if _holds_users_data(attributes[name]) and not name.startswith("__"):
                 self._add_of_library(attributes, name, f"{cls.__qualname__}.{name}")
+
+    def _add_library_object(self, value: Any) -> None:
+        """An object that a library's module or another such object holds, if it has attributes."""
+        if isinstance(value, (*_FUNCTIONS, torch.Tensor)) or not is_library_module(
+            type(value).__module__
+        ):
+            return
+        if id(value) in self._objects or type(getattr(value, "__dict__", None)) is not dict:
+            return
+        self._objects[id(value)] = value
+        self._saved.save_library(value)
+        self._add_object_names(value, self._names)
+
+    def _add_object_names(self, value: Any, names: set[str]) -> None:
+        attributes = vars(value)
+        of_class = {name for base in type(value).__mro__ for name in vars(base)}
+        for name in names & (attributes.keys() | of_class):
+            self._add_of_library(attributes, name, f"an attribute of {type(value).__qualname__}")
+            self._add_library_object(attributes.get(name))
 
     def _add_logger(self, logger: logging.Logger) -> None:
         """What decides whether a logger writes."""

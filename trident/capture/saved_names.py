@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-import types
 from typing import Any
 
 from trident.capture.code import CodeFacts
@@ -34,8 +32,8 @@ class SavedNames:
         """Keeps what a module of the user's holds."""
         self._namespaces.setdefault(id(namespace), (namespace, dict(namespace)))
 
-    def save_library(self, owner: types.ModuleType | type | enum.Enum) -> None:
-        """Keeps what a library's module or class, or an enumeration's member, holds."""
+    def save_library(self, owner: Any) -> None:
+        """Keeps what a library's module, class or object, or an enumeration's member, holds."""
         self._library.setdefault(id(owner), (owner, dict(vars(owner))))
 
     def restore(self) -> str | None:
