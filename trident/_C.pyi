@@ -137,6 +137,21 @@ class CapturedLaunches:
     ) -> None:
         """Launches a copy of the input, or into the output, on the stream that is captured."""
 
+class CapturedInput:
+    """How an input reaches the kernels of a graph."""
+
+    def __init__(
+        self,
+        *,
+        own: torch.Tensor | None,
+        callers: torch.Tensor,
+        argument: bool,
+        pointed: bool,
+        written: bool,
+        launched: bool,
+        alignment: int,
+    ) -> None: ...
+
 class GraphReplay:
     """A host program captured into a CUDA graph."""
 
@@ -144,7 +159,7 @@ class GraphReplay:
         self,
         graph: torch.cuda.CUDAGraph,
         device: int,
-        inputs: Sequence[tuple[torch.Tensor | None, torch.Tensor, bool, bool, bool, int]],
+        inputs: Sequence[CapturedInput],
         outputs: Sequence[tuple[torch.Tensor, torch.Tensor | None]],
         launches: CapturedLaunches,
         copies: CapturedLaunches,

@@ -144,13 +144,14 @@ def _capture(
             graph,
             torch.cuda.current_device(),
             [
-                (
-                    own[index],
-                    tensor,
-                    ways[index] is _Way.POINTED,
-                    index in record.written_inputs,
-                    index in record.launched_inputs,
-                    alignments[index],
+                _C.CapturedInput(
+                    own=own[index],
+                    callers=tensor,
+                    argument=index in record.argument_inputs,
+                    pointed=ways[index] is _Way.POINTED,
+                    written=index in record.written_inputs,
+                    launched=index in record.launched_inputs,
+                    alignment=alignments[index],
                 )
                 for index, tensor in enumerate(inputs)
             ],

@@ -49,6 +49,8 @@ class State {
   const std::vector<Opened>& opened();
 
   const Walk& walk() const { return walk_; }
+  // While it stays the same, so do the walk's tensors and where their elements lie; never 0.
+  uint64_t version() const { return tensors_.version(); }
   const std::string& unsupported() const { return walk_.unsupported; }
   void clear();
   ~State() { release_closed(); }

@@ -105,7 +105,7 @@ inline bool TensorWatch::Seen::same(const Image& image) const {
   const char* const facts = TensorMembers::facts(tensor);
   const char* const known = reinterpret_cast<const char*>(image.data());
   return (difference(Py_TYPE(object), type) | difference(existing_dict(object), dict) |
-          difference(begin_of(data_of(tensor)), begin) |
+          difference(&tensor, impl) | difference(begin_of(data_of(tensor)), begin) |
           (static_cast<uint64_t>(requires_grad(tensor)) ^ image.back()) |
           difference_of<kBefore>(facts, known) |
           difference_of<kTensorFactBytes - kBehind>(facts + kBehind, known + kBehind)) == 0;
@@ -144,6 +144,7 @@ bool TensorWatch::renew(Seen& seen, const uint64_t* facts) {
     return false;
   }
   now.image = seen.image;
+  if (image != before || now.impl != seen.impl || now.begin != seen.begin) ++version_;
   if (image != before) {
     if (seen.image < num_shared_) {
       now.image = static_cast<uint32_t>(images_.size());
@@ -174,6 +175,7 @@ bool TensorWatch::unchanged(const std::vector<uint64_t>& words) {
 }
 
 void TensorWatch::clear() {
+  ++version_;
   seen_.clear();
   images_.clear();
   num_shared_ = 0;

@@ -26,6 +26,9 @@ class TensorWatch {
   // Whether each tensor has the facts that the walk wrote. `words` are the walk's.
   bool unchanged(const std::vector<uint64_t>& words);
 
+  // Another number once a tensor's memory, its place there or its TensorImpl may be another than before.
+  uint64_t version() const { return version_; }
+
   void clear();
 
  private:
@@ -45,8 +48,8 @@ class TensorWatch {
     const void* begin;  // of the storage's memory
     uint32_t image;
     uint32_t words;  // where the tensor's words begin
-    // Only read ahead. What is compared is what the object leads to now, which may lie elsewhere.
     const c10::TensorImpl* impl;
+    // Only read ahead. What is compared is what the object leads to now, which may lie elsewhere.
     const void* data;      // where `begin` was found
     const void* gradient;  // where AutogradMeta::requires_grad_ was, or nullptr
 
@@ -62,6 +65,7 @@ class TensorWatch {
 
   std::vector<Seen> seen_;
   std::vector<Image> images_;
+  uint64_t version_ = 1;
   bool backwards_ = false;  // how they were last looked through
   size_t num_shared_ = 0;   // of the images; each one behind these is of one tensor
 };

@@ -37,6 +37,7 @@ template <typename Items>
 bool same_set(const Items& items, PyObject* object) {
   const auto* set = reinterpret_cast<const PySetObject*>(object);
   if (static_cast<size_t>(set->used) != items.size()) return false;
+  if (items.empty()) return true;  // every module has one of these
   auto item = items.begin();
   for (Py_ssize_t i = 0; item != items.end() && i <= set->mask; ++i) {
     const setentry& entry = set->table[i];

@@ -37,8 +37,9 @@ class GraphReplay {
   struct CapturedInput {
     TensorRef own;      // of a staged input, the copy; else NULL
     TensorRef callers;  // what the graph was captured with
-    bool pointed;       // launches are pointed at it; else, if it is not staged, it must not move
-    bool written;       // the program may write it: it is not staged
+    bool argument;  // of the call; else of the state, whose version says whether it may have moved
+    bool pointed;   // launches are pointed at it; else, if it is not staged, it must not move
+    bool written;   // the program may write it: it is not staged
     // A Triton launch takes it, and may read all of its storage, so that a copy only serves an input
     // that is its whole storage.
     bool launched;
@@ -62,8 +63,9 @@ class GraphReplay {
 
   // Whether a call with these inputs, on the current stream, can be served by a replay, for which the
   // calling thread then has a context. Where it cannot, adds to `moved` the inputs that lie elsewhere and
-  // must not.
-  bool matches(const trident_tensor* inputs, std::set<size_t>& moved);
+  // must not. Inputs of the state lie where they lay in the last call with the same version of it; 0
+  // stands for no version. Calls are serialized by the interpreter lock.
+  bool matches(const trident_tensor* inputs, uint64_t state_version, std::set<size_t>& moved);
   // Replays the graph and appends fresh outputs; false, with nothing launched, where the driver cannot
   // reach an input or output from the graph. Calls are serialized: they share the graph's tensors.
   bool replay(const trident_tensor* inputs, std::vector<TensorRef>& outputs);
@@ -96,6 +98,9 @@ class GraphReplay {
     uintptr_t end;
     bool meets(uintptr_t from, size_t bytes) const { return from < end && begin < from + bytes; }
   };
+  // Whether inputs are where the graph reads them, or can be brought there.
+  bool serves(const std::vector<size_t>& which, const trident_tensor* inputs,
+              std::set<size_t>& moved) const;
   static Range storage_of(const c10::TensorImpl& tensor);
   // A launch's parameter that later replays set, in the memory that begins at `start`.
   void note(const CapturedLaunch& launch, const CapturedLaunch::Pointer& pointer, uintptr_t start);
@@ -111,6 +116,9 @@ class GraphReplay {
   driver::GraphKernels kernels_;
   c10::Stream stream_;
   std::vector<Input> inputs_;
+  std::vector<size_t> arguments_, others_;  // of the call, and of the state
+  std::vector<size_t> movable_;             // not fixed
+  uint64_t state_version_ = 0;              // the last one whose inputs are there
   std::vector<Output> outputs_;
   std::vector<Range> written_;           // storages that the program writes, where they are fixed
   std::vector<size_t> written_pointed_;  // inputs that it writes wherever they lie

@@ -129,17 +129,13 @@ std::shared_ptr<PyObject> keep(const py::object& object) {
 
 std::shared_ptr<host::GraphReplay> make_replay(
     const py::object& graph, int device,
-    const std::vector<std::tuple<py::object, py::object, bool, bool, bool, size_t>>& inputs,
+    const std::vector<host::GraphReplay::CapturedInput>& inputs,
     const std::vector<std::pair<py::object, py::object>>& outputs, const CapturedLaunches& launches,
     const CapturedLaunches& copies) {
   return translated([&] {
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     void* const captured =
         reinterpret_cast<void*>(graph.attr("raw_cuda_graph")().cast<uintptr_t>());
-    std::vector<host::GraphReplay::CapturedInput> captured_inputs;
-    for (const auto& [own, callers, pointed, written, launched, alignment] : inputs)
-      captured_inputs.push_back(
-          {share(own), share(callers), pointed, written, launched, alignment});
     std::vector<host::GraphReplay::CapturedOutput> captured_outputs;
     for (const auto& [own, callers] : outputs)
       captured_outputs.push_back({share(own), share(callers)});
@@ -147,7 +143,7 @@ std::shared_ptr<host::GraphReplay> make_replay(
     library.ensure_context(device);
     return std::make_shared<host::GraphReplay>(
         library, host::allocator_of(place), captured, keep(graph),
-        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), captured_inputs,
+        c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->getStream(place), inputs,
         captured_outputs, launches.launches, copies.launches);
   });
 }
@@ -266,18 +262,31 @@ void bind_host(py::module_& m) {
           "which is being captured. The address that it reads is to be that of an input of the\n"
           "program, or the one that it writes that of an output; the other is None.");
 
+  py::class_<host::GraphReplay::CapturedInput>(m, "CapturedInput",
+                                               "How an input reaches the kernels of a graph.")
+      .def(py::init([](const py::object& own, const py::object& callers, bool argument,
+                       bool pointed, bool written, bool launched, size_t alignment) {
+             return host::GraphReplay::CapturedInput{share(own), share(callers), argument, pointed,
+                                                     written,    launched,       alignment};
+           }),
+           py::kw_only(), py::arg("own"), py::arg("callers"), py::arg("argument"),
+           py::arg("pointed"), py::arg("written"), py::arg("launched"), py::arg("alignment"),
+           "`own`: the graph's copy, or None. `callers`: what the graph was captured with.\n"
+           "`argument`: it is the call's, not the state's. `pointed`: launches are pointed at it.\n"
+           "`written`: the program writes it. `launched`: launches take it. `alignment`: what a\n"
+           "copy's address has to be a multiple of.");
+
   py::class_<host::GraphReplay, std::shared_ptr<host::GraphReplay>>(
       m, "GraphReplay", "A host program captured into a CUDA graph.")
-      .def(py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
-           py::arg("outputs"), py::arg("launches"), py::arg("copies"),
-           "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
-           "calls on the stream that is current now. Of each input, the graph's own copy or None,\n"
-           "the caller's, whether launches are pointed at it, whether the program writes it,\n"
-           "whether launches take it, and what a copy's address has to be a multiple of. Of each\n"
-           "output, the graph's own, and the copy of it or None where launches are pointed at it.\n"
-           "`launches` are those of Program.capture, `copies` those of staged inputs and of "
-           "outputs.\n"
-           "Raises RuntimeError where the graph cannot be instantiated, or a launch of it changed.")
+      .def(
+          py::init(&make_replay), py::arg("graph"), py::arg("device"), py::arg("inputs"),
+          py::arg("outputs"), py::arg("launches"), py::arg("copies"),
+          "`graph`: a torch.cuda.CUDAGraph that keeps its graph, and is kept alive. It serves\n"
+          "calls on the stream that is current now. Of each output, the graph's own, and the copy\n"
+          "of it or None where launches are pointed at it.\n"
+          "`launches` are those of Program.capture, `copies` those of staged inputs and of "
+          "outputs.\n"
+          "Raises RuntimeError where the graph cannot be instantiated, or a launch of it changed.")
       .def_property_readonly("replays", &host::GraphReplay::replays);
 
   m.def(

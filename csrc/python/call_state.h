@@ -19,7 +19,8 @@ namespace trident::python {
 struct CallFacts {
   guards::Walk arguments;  // words: call shape, arguments, environment, state id
   const guards::Walk* state = nullptr;
-  size_t state_word = 0;  // position of the word that names the state
+  size_t state_word = 0;       // position of the word that names the state
+  uint64_t state_version = 0;  // of its tensors; 0 where it is not known
   // The words by which a specialization was found that leaves parts of the state open; else empty.
   std::vector<uint64_t> open_words;
 
@@ -30,6 +31,7 @@ struct CallFacts {
     const size_t count = arguments.tensors.size();
     return index < count ? arguments.tensors[index] : state->tensors.at(index - count);
   }
+  bool is_argument(size_t tensor) const { return tensor < arguments.tensors.size(); }
   size_t num_containers() const { return arguments.containers.size() + state->containers.size(); }
   PyObject* container(size_t index) const {
     const size_t count = arguments.containers.size();
@@ -64,6 +66,7 @@ struct CallState {
   void clear() {
     facts.arguments.clear();
     facts.state = nullptr;
+    facts.state_version = 0;
     facts.open_words.clear();
     held.clear();
     inputs.clear();

@@ -69,6 +69,7 @@ bool Module::collect(PyObject* const* arguments, size_t num_positional, PyObject
   }
   facts.state = &state_.walk();
   facts.state_word = walk.words.size();
+  facts.state_version = state_.version();
   walk.words.push_back(tagged(Tag::kState, state_.id()));
   // An argument that is also a weight: code may ask `x is self.weight`.
   for (size_t i = 0; i < walk.tensors.size(); ++i) {

@@ -68,14 +68,20 @@ class Specialization : public scm::Entry {
   guards::Ref input_objects(const CallFacts& facts) const;
 
  private:
-  // Appends the program's inputs, borrowed, and the values of its symbols.
+  // The program's inputs, borrowed, and the values of its symbols.
   void read_inputs(const CallFacts& facts, std::vector<trident_tensor>& given,
-                   std::vector<int64_t>& symbols) const;
+                   std::vector<int64_t>& symbols);
   // References to the call's inputs: while the interpreter lock is released another thread may
   // replace a weight.
   void hold_inputs(const CallFacts& facts, HeldInputs& held) const;
   bool run_program(CallState& call);   // whether a kernel variant had to be compiled
   bool replay_graph(CallState& call);  // whether a graph served the call
+
+  // The inputs of the last call, and which of them were arguments; what is in between is the state's,
+  // and stays while the version of that does.
+  std::vector<trident_tensor> last_inputs_;
+  std::vector<size_t> arguments_;
+  uint64_t state_version_ = 0;
 
   std::vector<int64_t> guarded_;  // only lives within accepts(), which the interpreter lock covers
 };

@@ -87,8 +87,15 @@ def test_changed_weights_are_seen_by_a_replay() -> None:
     for each in (model, reference):
         each.linear.weight.mul_(3)
     assert torch.equal(fast(x, y), reference(x, y))
+    old = model.linear.weight.data
     for each in (model, reference):
         each.linear.weight.data = torch.ones_like(each.linear.weight)  # another address
+    assert torch.equal(fast(x, y), reference(x, y))
+    model.linear.weight.data = old  # where the graph reads it
+    reference.linear.weight.data.copy_(old)
+    assert torch.equal(fast(x, y), reference(x, y))
+    for each in (model, reference):
+        each.linear.weight.data = torch.ones_like(each.linear.weight)
     for _ in range(WARM):
         assert torch.equal(fast(x, y), reference(x, y))
 

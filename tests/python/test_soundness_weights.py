@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -43,6 +44,12 @@ def _load(m: Any, **options: Any) -> None:
     m.load_state_dict({k: v + 1 for k, v in m.state_dict().items()}, **options)
 
 
+def _exchange(m: Any) -> None:
+    """Another TensorImpl over the same memory; the one before is freed."""
+    gc.collect()  # a capture leaves weak references until then, with which nothing can be swapped
+    torch.utils.swap_tensors(m[0].weight, nn.Parameter(m[0].weight.data))
+
+
 # What changes in the weights, and what the next two calls are.
 WEIGHTS = {
     "in place": (lambda m: m[0].weight.add_(1), "hh"),
@@ -53,6 +60,7 @@ WEIGHTS = {
     "assigned by load_state_dict": (lambda m: _load(m, assign=True), "hh"),
     "requires_grad": (lambda m: m.requires_grad_(False), "mh"),
     "shared": (lambda m: setattr(m[0], "weight", m[2].weight), "mh"),
+    "exchanged": (_exchange, "hh"),
     "misaligned": (
         lambda m: setattr(m[0].weight, "data", torch.ones(17)[1:].view(4, 4)),
         "mh",
