@@ -7,6 +7,7 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "guards/type_map.h"
@@ -69,6 +70,15 @@ PyTypeObject* native_base(PyTypeObject* type) {
   return type;
 }
 
+void add_slot(Py_ssize_t offset, const char* name, TypeInfo* info) {
+  const auto known = std::find(info->slot_names.begin(), info->slot_names.end(), name);
+  const bool alone = known == info->slot_names.end();
+  if (!alone) info->slot_keys[static_cast<size_t>(known - info->slot_names.begin())] = Ref();
+  info->slots.push_back(offset);
+  info->slot_names.emplace_back(name);
+  info->slot_keys.push_back(alone ? Ref::steal(PyUnicode_InternFromString(name)) : Ref());
+}
+
 // Members that __slots__ declared, over the whole class hierarchy. False where a member is not a
 // Python object and so was not declared by __slots__.
 bool collect_slots(PyTypeObject* type, TypeInfo* info) {
@@ -83,8 +93,7 @@ bool collect_slots(PyTypeObject* type, TypeInfo* info) {
       if (PyUnicode_CompareWithASCIIString(key, "default_factory") == 0) continue;  // added apart
       const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(value)->d_member;
       if (member->type != T_OBJECT_EX) return false;
-      info->slots.push_back(member->offset);
-      info->slot_names.emplace_back(member->name);
+      add_slot(member->offset, member->name, info);
     }
   }
   return true;
@@ -96,8 +105,7 @@ void add_member(PyTypeObject* type, const char* name, TypeInfo* info) {
   if (!descriptor) throw PythonError();
   if (!Py_IS_TYPE(descriptor.get(), &PyMemberDescr_Type)) return;
   const auto* member = reinterpret_cast<PyMemberDescrObject*>(descriptor.get())->d_member;
-  info->slots.push_back(member->offset);
-  info->slot_names.emplace_back(name);
+  add_slot(member->offset, name, info);
 }
 
 bool is_class_statement(PyTypeObject* type) {

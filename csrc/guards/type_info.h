@@ -41,6 +41,7 @@ struct TypeInfo {
   bool has_dict = false;          // instances carry a __dict__
   std::vector<Py_ssize_t> slots;  // offsets of __slots__ members
   std::vector<std::string> slot_names;
+  std::vector<Ref> slot_keys;  // the same; NULL where a base has a slot of this name, too
 };
 
 // The description of `type`, cached for as long as the type lives.

@@ -190,24 +190,30 @@ bool Walker::visit_deque(PyObject* deque, uint32_t own) {
 
 bool Walker::visit_attributes(PyObject* object, const TypeInfo& info) {
   if (watch_) watch_->add_object(object, info.has_dict);
+  const uint32_t owner = walk_.container_positions.find(object);
+  const bool named = owner != PointerMap::kAbsent;
+  const Place place{named, named ? owner : 0, nullptr, 0, true};
   if (!info.slots.empty()) {
     if (watch_) watch_->add_slots(object, info);
     walk_.words.push_back(tagged(Tag::kSlots, info.slots.size()));
-    for (const Py_ssize_t offset : info.slots) {
-      PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+    for (size_t i = 0; i < info.slots.size(); ++i) {
+      PyObject* value =
+          *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + info.slots[i]);
+      place_ = place;
+      place_.key = info.slot_keys[i].get();
+      place_.known = place.known && place_.key;
       if (!value) {
         walk_.words.push_back(tagged(Tag::kMissing));
       } else if (!visit(value)) {
         return false;
       }
     }
+    place_ = {};
   }
   if (!info.has_dict) return true;
   const Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) throw PythonError();
-  const uint32_t owner = walk_.container_positions.find(object);
-  const bool named = owner != PointerMap::kAbsent;
-  return visit_dict(dict.get(), {named, named ? owner : 0, nullptr, 0, true});
+  return visit_dict(dict.get(), place);
 }
 
 bool Walker::visit_members(PyObject* object, const char* const* names) {

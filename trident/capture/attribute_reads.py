@@ -20,6 +20,7 @@ from torch.utils._config_module import ConfigModule
 
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.loaded_modules import LoadedModules
+from trident.capture.objects import can_hold_attributes
 from trident.capture.reads import ReadSet
 from trident.capture.saved_names import SavedNames
 from trident.errors import UnsupportedError
@@ -29,6 +30,8 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others cannot be changed
 _IN_ENVIRONMENT = (torch.Tensor, torch.nn.Parameter)
 # What the members of an enumeration have by themselves.
 _OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
+# How autotuners and heuristics launch.
+_SAYS_HOW = {"configs", "values", "fn", "keys", "best_config"}
 # Known by what they are.
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
@@ -60,6 +63,7 @@ class AttributeReads:
         self._classes: dict[int, type] = {}
         self._of_libraries: dict[int, tuple[type, dict[str, Any]]] = {}  # with their attributes
         self._objects: dict[int, Any] = {}  # of libraries
+        self._leaves: dict[int, Any] = {}  # kernels and the like
         self._loggers: set[logging.Logger] = set()
         for cls in _IN_ENVIRONMENT:
             self._add_library_class(cls)
@@ -72,6 +76,8 @@ class AttributeReads:
             self._add_logger(value)
         elif isinstance(value, type):
             self._add_library_class(value)
+        elif can_hold_attributes(value):
+            self._add_leaf(value)
 
     def add_names(self, names: tuple[str, ...]) -> set[str]:
         """Takes note of attributes that code names; returns those that none named before."""
@@ -83,6 +89,8 @@ class AttributeReads:
             self._add_class_names(cls, attributes, new)
         for value in [*self._objects.values()]:
             self._add_object_names(value, new)
+        for value in [*self._leaves.values()]:
+            self._add_leaf_names(value, new)
         return new
 
     def add_module(self, module: types.ModuleType) -> None:
@@ -210,6 +218,18 @@ class AttributeReads:
             self._add_of_library(attributes, name, f"an attribute of {type(value).__qualname__}")
             self._add_library_object(attributes.get(name))
 
+    def _add_leaf(self, value: Any) -> None:
+        """A kernel, an operator or the like: what the user put on it, and how it launches."""
+        if id(value) not in self._leaves:
+            self._leaves[id(value)] = value
+            self._saved.save_library(value)
+            self._add_leaf_names(value, self._names)
+
+    def _add_leaf_names(self, value: Any, names: set[str]) -> None:
+        for name in names - _own_names(type(value)):
+            if not name.startswith("__"):
+                self._add_of_library(vars(value), name, f"{type(value).__qualname__}.{name}")
+
     def _add_logger(self, logger: logging.Logger) -> None:
         """What decides whether a logger writes."""
         for each in _with_parents(logger):
@@ -227,6 +247,19 @@ def _holds_users_data(value: Any) -> bool:
     if isinstance(value, (dict, list, set, collections.deque)):
         return True
     return not is_library_module(type(value).__module__)
+
+
+_own_names_of: dict[type, frozenset[str]] = {}
+
+
+def _own_names(cls: type) -> frozenset[str]:
+    """What a class's own methods may put on its objects, other than what says how they launch."""
+    if cls not in _own_names_of:
+        members = [member for base in cls.__mro__ for member in vars(base).values()]
+        methods = [member for member in members if isinstance(member, types.FunctionType)]
+        names = {name for method in methods for name in method.__code__.co_names}
+        _own_names_of[cls] = frozenset(names - _SAYS_HOW)
+    return _own_names_of[cls]
 
 
 def _dictionary_of(cls: type) -> dict[str, Any]:

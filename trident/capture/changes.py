@@ -73,7 +73,7 @@ class Cloned:
     clone: Any
     items: Any
     attributes: dict[str, Any]
-    slots: dict[str, Any]
+    slots: dict[types.MemberDescriptorType, Any]
     factory: Any = None
 
 
@@ -178,5 +178,5 @@ def _same_items(left: list[Any], right: list[Any]) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
-def _same_values(left: dict[str, Any], right: dict[str, Any]) -> bool:
+def _same_values(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
     return left.keys() == right.keys() and all(left[name] is right[name] for name in left)

@@ -57,21 +57,29 @@ def _find_slots(cls: type) -> _Slots:
         for base in cls.__mro__
         for name, member in vars(base).items()
         if type(member) is types.MemberDescriptorType
-        and base.__module__ not in ("builtins", "collections")
+        and base.__module__ not in ("builtins", "collections", "functools")
         and not is_torch_result(base)
         and name != "__dict__"
     ]
 
 
-def slot_values(obj: Any) -> dict[str, Any]:
-    """What the slots of an object hold; unset ones are left out."""
+def slot_values(obj: Any) -> dict[types.MemberDescriptorType, Any]:
+    """What the slots of an object hold, by descriptor: two classes may each have one of a name.
+
+    Unset ones are left out.
+    """
     found = {}
-    for name, member in slots_of(type(obj)):
+    for _, member in slots_of(type(obj)):
         try:
-            found[name] = member.__get__(obj)
+            found[member] = member.__get__(obj)
         except AttributeError:
             continue
     return found
+
+
+def can_hold_attributes(obj: Any) -> bool:
+    """Whether an object has an instance dictionary, or gets one when an attribute is put on it."""
+    return type(obj).__dictoffset__ != 0
 
 
 def attributes_of(obj: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
-import logging
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -17,9 +16,10 @@ from trident.capture.attribute_reads import AttributeReads
 from trident.capture.caches import Caches, parts_of
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
+from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.loaded_modules import LoadedModules
-from trident.capture.objects import attributes_of, slot_values
+from trident.capture.objects import attributes_of, can_hold_attributes, slot_values
 from trident.capture.outside import leading_to, root_of_cell, root_of_global
 from trident.capture.reads import Read, ReadSet
 from trident.capture.saved_names import SavedNames
@@ -70,13 +70,17 @@ class Observer:
         path = f"what an object of class {type(container).__qualname__} holds"
         for value in values:
             self._reach(value, path)
+        if isinstance(container, types.FunctionType):
+            self._saved.save_library(container)
 
     def _reach(self, value: Any, path: str) -> None:
         """Takes note of what a fact of the call knows by identity, though it has contents."""
         if isinstance(value, types.MethodType):
             value = value.__self__
-        if isinstance(value, types.ModuleType | type | enum.Enum | logging.Logger):
+        if isinstance(value, (types.ModuleType, type, enum.Enum, *LEAF_TYPES)):
             self._add_value(value, path)
+        elif isinstance(value, _VALUE_TYPES) and can_hold_attributes(value):
+            self._saved.save_library(value)
 
     def _reach_attributes(self, cls: type) -> None:
         for base in cls.__mro__:
@@ -288,6 +292,8 @@ class Observer:
             self.problem = UnsupportedError(f"the call changes {changed}")
 
 
+# Objects of their subclasses can have attributes, and are not cloned.
+_VALUE_TYPES = (bool, int, float, complex, str, bytes)
 # A parameter's stand-in in a trace is a tensor, which has none of what its class was given later.
 _OF_PARAMETERS = dict(vars(torch.nn.Parameter))
 # What leads past all that is guarded: to a function's globals, to classes made at any time, to

@@ -22,17 +22,20 @@ from trident.capture.closed_lists import ClosedList
 from trident.capture.objects import (
     ABSENT,
     attributes_of,
+    can_hold_attributes,
     cell_contents,
     copy_set,
     dict_base,
     function_parts,
     is_torch_result,
     slot_values,
-    slots_of,
     user_attributes,
 )
 from trident.capture.soft_words import SoftWord
 from trident.errors import UnsupportedError
+
+# Of a defaultdict, whatever attributes its class makes up.
+_FACTORY: Any = vars(collections.defaultdict)["default_factory"]
 
 
 class Shadow:
@@ -143,29 +146,37 @@ class Shadow:
         if isinstance(obj, types.MethodType):
             return types.MethodType(self.clone(obj.__func__), self.clone(obj.__self__))
         if isinstance(obj, functools.partial):
-            partial = functools.partial(
-                self.clone(obj.func),
-                *(self.clone(item) for item in obj.args),
-                **{name: self.clone(value) for name, value in obj.keywords.items()},
-            )
-            for name, value in attributes_of(obj).items():
-                attributes_of(partial)[name] = self.clone(value)
-            return partial
+            return self._clone_partial(obj)
         if isinstance(obj, (range, slice)):
             return obj
         return self._clone_mutable(obj)
 
     def _clone_frozen(self, obj: Any) -> Any:
         items = [self._clone_member(obj, i, item) for i, item in enumerate(obj)]
-        if all(new is old for new, old in zip(items, obj, strict=True)):
-            return obj
         if is_torch_result(type(obj)):
             return type(obj)(items)
+        has_attributes = can_hold_attributes(obj)
+        if not has_attributes and all(new is old for new, old in zip(items, obj, strict=True)):
+            return obj
         base = tuple if isinstance(obj, tuple) else frozenset
         clone = base.__new__(type(obj), items)
-        for name, value in attributes_of(obj).items():
-            attributes_of(clone)[name] = self.clone(value)
+        if has_attributes:
+            self._note_made(obj, clone)
         return clone
+
+    def _clone_partial(self, obj: functools.partial[Any]) -> Any:
+        clone: Any = functools.partial.__new__(type(obj), obj.func)
+        self._clones[id(obj)] = clone  # it may be among its own arguments
+        parts = self.clone(obj.func), self.clone(obj.args), self.clone(obj.keywords)
+        clone.__setstate__((*parts, None))  # keeps the clones themselves, and a partial's partial
+        self._note_made(obj, clone)
+        return clone
+
+    def _note_made(self, obj: Any, clone: Any) -> None:
+        """Gives a clone the attributes of the original; changes of them are found later."""
+        self._clone_instance_dictionary(obj, clone)
+        index, attributes = self._containers[id(obj)], dict(attributes_of(clone))
+        self._made.append(Cloned(index, obj, clone, None, attributes, slot_values(clone)))
 
     def _clone_mutable(self, obj: Any) -> Any:
         cls = getattr(type(obj), "__trident_original__", type(obj))
@@ -174,8 +185,9 @@ class Shadow:
             clone: Any = ClosedList()
         elif isinstance(obj, dict):
             clone = dict_base(cls).__new__(cls)
-            if hasattr(obj, "default_factory"):
-                factory = clone.default_factory = self.clone(obj.default_factory)
+            if isinstance(obj, collections.defaultdict):
+                factory = self.clone(obj.default_factory)
+                _FACTORY.__set__(clone, factory)
         elif isinstance(obj, list):
             clone = list.__new__(cls)
         elif isinstance(obj, collections.deque):
@@ -208,10 +220,12 @@ class Shadow:
             _C.copy_set(obj, clone)
             items = copy_set(obj)
         self._clone_instance_dictionary(obj, clone)
-        slots = {name: self.clone(value) for name, value in slot_values(obj).items()}
-        for name, member in slots_of(cls):
-            if name in slots:
-                member.__set__(clone, slots[name])
+        slots = {
+            member: self._clone_member(obj, member.__name__, value, attribute=True)
+            for member, value in slot_values(obj).items()
+        }
+        for member, value in slots.items():
+            member.__set__(clone, value)
         attributes = attributes_of(clone)
         index = self._containers[id(obj)]
         self._made.append(Cloned(index, obj, clone, items, dict(attributes), slots, factory))
@@ -249,12 +263,8 @@ class Shadow:
         # After the clone is known: a function may name itself.
         for name, value in stateful:
             namespace[name] = self.clone(value)
-        if function.__defaults__:
-            clone.__defaults__ = tuple(self.clone(value) for value in function.__defaults__)
-        if function.__kwdefaults__:
-            clone.__kwdefaults__ = {
-                name: self.clone(value) for name, value in function.__kwdefaults__.items()
-            }
+        clone.__defaults__ = self.clone(function.__defaults__)
+        clone.__kwdefaults__ = self.clone(function.__kwdefaults__)
         for name, value in function.__dict__.items():
             clone.__dict__[name] = self.clone(value)
         for new, old in zip(cells, function.__closure__ or (), strict=True):

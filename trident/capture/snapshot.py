@@ -19,7 +19,13 @@ import torch
 from trident import _C
 from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module
-from trident.capture.objects import attributes_of, copy_set, dict_base, slot_values
+from trident.capture.objects import (
+    attributes_of,
+    can_hold_attributes,
+    copy_set,
+    dict_base,
+    slot_values,
+)
 from trident.errors import UnsupportedError
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
@@ -49,7 +55,9 @@ class Snapshot:
         pending = [value]
         while pending:
             current = pending.pop()
-            if isinstance(current, (_LEAVES, torch.Tensor)) or id(current) in self._saved:
+            if isinstance(current, torch.Tensor) or id(current) in self._saved:
+                continue
+            if isinstance(current, _LEAVES) and not can_hold_attributes(current):
                 continue
             if self._is_clone(current):
                 continue
@@ -109,16 +117,19 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
         return held, [*parts, *obj.__dict__.values()]
     if isinstance(obj, types.MethodType):
         return (), [obj.__func__, obj.__self__]
+    fixed: list[Any] = []
     if isinstance(obj, functools.partial):
-        return (), [obj.func, *obj.args, obj.keywords]
-    if isinstance(obj, (tuple, frozenset)):
-        return (), list(obj)
+        fixed = [obj.func, *obj.args, obj.keywords]
+    elif isinstance(obj, (tuple, frozenset)):
+        fixed = list(obj)
+        if not can_hold_attributes(obj):
+            return (), fixed
     if isinstance(obj, types.MappingProxyType):
         return (), gc.get_referents(obj)
     attributes = attributes_of(obj)
     slots = slot_values(obj)
     inner: Any = None
-    parts = [*attributes.values(), *slots.values()]
+    parts = [*fixed, *attributes.values(), *slots.values()]
     if isinstance(obj, list):
         inner = list(list.__iter__(obj))
         parts += inner
@@ -225,5 +236,5 @@ def _put_back(obj: Any, before: Any) -> None:
     if held != attributes or attributes:
         held.clear()
         held.update(attributes)
-    for name, value in slots.items():
-        object.__setattr__(obj, name, value)
+    for member, value in slots.items():
+        member.__set__(obj, value)

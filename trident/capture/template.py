@@ -6,6 +6,7 @@ before parents; csrc/python/template.h reads it.
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
@@ -174,7 +175,7 @@ class TemplateBuilder:
                 self.add(x, f"{path}[{i}]") for i, x in enumerate(list.__iter__(value))
             )
         elif isinstance(value, dict):
-            if hasattr(value, "default_factory"):
+            if isinstance(value, collections.defaultdict):
                 raise UnsupportedError(f"{path} is a defaultdict")
             kind = Kind.DICT
             pairs = []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from triton.compiler.compiler import CompiledKernel
-from triton.runtime.autotuner import Autotuner
+from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
@@ -29,7 +29,8 @@ class Routed:
     """What launches of a thread go through.
 
     Attributes:
-        places: what a change of an autotuner's winner would show in, for launches so far.
+        places: what a change of an autotuner's winner or of heuristics would show in; of launches
+            so far.
     """
 
     def __init__(self, handler: Handler, is_aligned: Callable[[Any], bool]) -> None:
@@ -82,6 +83,7 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     yield InterpretedFunction, "run", _routed_run
     yield CompiledKernel, "__getitem__", _routed_compiled_kernel
     yield Autotuner, "_bench", _routed_benchmark
+    yield Heuristics, "run", _routed_heuristics_run
     for owner in autotuner_classes():
         yield owner, "run", _routed_autotuner_run
     yield from flag_gems.patches(_is_routing)
@@ -175,6 +177,15 @@ def _routed_autotuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
         result, places = launch_tuned(self, original, args, kwargs, user_place())
         _note_places(places)
         return result
+
+    return run
+
+
+def _routed_heuristics_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _active.routes:
+            _note_places([(vars(self), "values"), (vars(self), "fn")])
+        return original(self, *args, **kwargs)
 
     return run
 

@@ -77,7 +77,7 @@ def launch_tuned(
         known.get(name, value) for name, value in zip(tuner.arg_names, args, strict=False)
     ) + tuple(args[len(tuner.arg_names) :])
     kwargs = {name: known.get(name, value) for name, value in kwargs.items()}
-    places: list[Place] = [(vars(tuner), "configs")]
+    places: list[Place] = [(vars(tuner), "configs"), (vars(tuner), "fn")]
     borrowed = None
     cache = tuner.cache
     try:
