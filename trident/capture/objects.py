@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import types
@@ -98,6 +99,17 @@ def dict_base(cls: type) -> type[dict[Any, Any]]:
         for base in cls.__mro__
         if base.__module__ in ("builtins", "collections") and issubclass(base, dict)
     )
+
+
+def made_bare(like: Any, cls: type) -> Any:
+    """A new object of a class, made of the same builtin type as another and with nothing in it."""
+    if isinstance(like, collections.deque):
+        return collections.deque(maxlen=like.maxlen)
+    if isinstance(like, dict):
+        return dict_base(cls).__new__(cls)
+    bases: tuple[type, ...] = (list, set, types.SimpleNamespace)
+    base: Any = next((base for base in bases if issubclass(cls, base)), object)
+    return base.__new__(cls)
 
 
 def copy_set(original: set[Any]) -> set[Any]:

@@ -28,6 +28,7 @@ from trident.capture.objects import (
     dict_base,
     function_parts,
     is_torch_result,
+    made_bare,
     slot_values,
     user_attributes,
 )
@@ -181,22 +182,11 @@ class Shadow:
     def _clone_mutable(self, obj: Any) -> Any:
         cls = getattr(type(obj), "__trident_original__", type(obj))
         factory = None
-        if self._containers[id(obj)] in self._closed:
-            clone: Any = ClosedList()
-        elif isinstance(obj, dict):
-            clone = dict_base(cls).__new__(cls)
-            if isinstance(obj, collections.defaultdict):
-                factory = self.clone(obj.default_factory)
-                _FACTORY.__set__(clone, factory)
-        elif isinstance(obj, list):
-            clone = list.__new__(cls)
-        elif isinstance(obj, collections.deque):
-            clone = collections.deque(maxlen=obj.maxlen)
-        elif isinstance(obj, set):
-            clone = set.__new__(cls)
-        else:
-            base = types.SimpleNamespace if cls is types.SimpleNamespace else object
-            clone = base.__new__(cls)
+        closed = self._containers[id(obj)] in self._closed
+        clone: Any = ClosedList() if closed else made_bare(obj, cls)
+        if isinstance(obj, collections.defaultdict):
+            factory = self.clone(obj.default_factory)
+            _FACTORY.__set__(clone, factory)
         self._clones[id(obj)] = clone  # before its contents, which may refer back to it
         self._own.add(id(clone))
         self._keep.append(clone)
