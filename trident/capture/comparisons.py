@@ -2,6 +2,7 @@
 
 PyTorch's are SymBools, and become conditions of the specialization once something asks for their
 truth. Operators, whose parameters are bools, ask nothing: they refuse a SymBool.
+`other_numbers.py` has what a number is compared with where that is no plain int or float.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Any
 import torch
 
 from trident.capture.disguise import called_by_machinery
-
-_COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__")
+from trident.capture.other_numbers import COMPARISONS, operand
 
 
 @contextlib.contextmanager
@@ -22,18 +22,17 @@ def comparisons_are_bools() -> Iterator[None]:
     """While active, comparing a SymInt or SymFloat outside of PyTorch and Triton gives a bool."""
     with contextlib.ExitStack() as stack:
         for cls in (torch.SymInt, torch.SymFloat):
-            for name in _COMPARISONS:
+            for name in COMPARISONS:
                 original = getattr(cls, name)
                 stack.callback(setattr, cls, name, original)
-                setattr(cls, name, _settled(original))
+                setattr(cls, name, _settled(original, name))
         yield
 
 
-def _settled(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _settled(original: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
     def compare(self: Any, other: Any) -> Any:
-        answer = original(self, other)
-        if type(answer) is not torch.SymBool or called_by_machinery():
-            return answer
-        return bool(answer)
+        in_user_code = not called_by_machinery()
+        answer = original(self, operand(self, other, name, in_user_code))
+        return bool(answer) if type(answer) is torch.SymBool and in_user_code else answer
 
     return compare

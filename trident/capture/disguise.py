@@ -96,8 +96,8 @@ def symbolic_numbers_pass_for_numbers() -> Iterator[list[Exception]]:
         torch.SymFloat.__repr__ = represent_float  # type: ignore[method-assign]
 
 
-# What a SymInt has and an int has not.
-_TELLING = frozenset((*dir(torch.SymInt), "node")) - frozenset(dir(int))
+# What a SymInt has and an int has not; the last two in a trace, for NumPy.
+_TELLING = frozenset((*dir(torch.SymInt), "node", "__array__", "__array_ufunc__")) - {*dir(int)}
 
 
 @functools.cache

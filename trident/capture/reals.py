@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, handle_sym_dispat
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from trident.capture.places import current_line
+from trident.capture.soft_words import NeedsValueError
 from trident.errors import UnsupportedError
 from trident.ir import expressions, real_arithmetic
 from trident.ir.expressions import Real, Size, derived_symbol
@@ -114,6 +115,22 @@ class Reals:
                 operands = tuple(map(self._float, operands))
             return self._compute(name, operands)
         except Exception as problem:
+            self.problems.append(problem)
+            raise
+
+    def fix(self, value: Any) -> None:
+        """Gives up the words that a number depends on, where there are any.
+
+        Raises:
+            NeedsValueError: for these.
+            UnsupportedError: for a stride that only a kernel knows.
+        """
+        try:
+            self._need(self.roots_of(value))
+        except NeedsValueError as problem:
+            self.problems.append(NeedsValueError(problem.positions, where=current_line()))
+            raise self.problems[-1] from None
+        except UnsupportedError as problem:
             self.problems.append(problem)
             raise
 
@@ -291,3 +308,15 @@ def compute(name: str, *operands: Any) -> Any:
     if get_proxy_mode() is None or reals_of(operands) is None:
         return NotImplemented
     return handle_sym_dispatch(_computed, (name, *operands), {})
+
+
+def fix(number: Any) -> Any:
+    """The value of a SymInt or SymFloat, where that is one for all calls.
+
+    Raises:
+        NeedsValueError: for the words that it depends on in the active trace.
+    """
+    reals = reals_of((number,))
+    if reals is not None:
+        reals.fix(number)
+    return int(number) if isinstance(number, torch.SymInt) else float(number)

@@ -16,6 +16,7 @@ from trident import _C
 from trident.capture.comparisons import comparisons_are_bools
 from trident.capture.disguise import symbolic_numbers_pass_for_numbers
 from trident.capture.indexing import indices_vary
+from trident.capture.other_numbers import other_numbers_keep_their_classes
 from trident.capture.symbolic_builtins import symbolic_arithmetic
 from trident.capture.symbolic_operators import decomposed_with_symbols
 from trident.errors import UnsupportedError
@@ -71,6 +72,7 @@ def symbolic_trace() -> Iterator[list[Exception]]:
     with (
         symbolic_numbers_pass_for_numbers() as refused,
         symbolic_arithmetic() as raised,
+        other_numbers_keep_their_classes(),
         comparisons_are_bools(),
         decomposed_with_symbols(),
         indices_vary(),
