@@ -67,9 +67,21 @@ def of_ints(function: Callable[[torch.Tensor, int], Any]) -> int:
         lambda x, n: (torch.tensor(n), torch.tensor([n, 0.5]), torch.tensor([[n], [3]]), x),
         lambda x, n: (x / torch.tensor(n), torch.tensor(n / 3, dtype=torch.float64)),
         lambda x, n: (torch.full((n,), n / 2), torch.arange(n) / n, torch.full((n,), float(n))),
+        lambda x, n: (x, x.nbytes, x[1:].nbytes // 2, torch.zeros(x.nbytes), x.half().nbytes / n),
         lambda x, n: (x, n > 3, n.bit_length(), math.isqrt(n), divmod(n, 3), 1 << n.bit_length()),
     ],
-    ids=["roots", "inverses", "logs", "ints", "slices", "tensors", "scalars", "filled", "bits"],
+    ids=[
+        "roots",
+        "inverses",
+        "logs",
+        "ints",
+        "slices",
+        "tensors",
+        "scalars",
+        "filled",
+        "bytes",
+        "bits",
+    ],
 )
 def test_one_specialization_serves_every_size(function: Callable[..., Any]) -> None:
     assert of_sizes(function) == 1
@@ -81,6 +93,8 @@ def test_one_specialization_serves_every_size(function: Callable[..., Any]) -> N
         (lambda x, n: (x * float(n), n / 7, math.ceil(n / 2), int(n * 0.5), round(n / 2)), 1),
         (lambda x, n: (n % 2.5, n // 2.5, 2.5 // n, math.sin(n), math.tanh(n)), 1),
         (lambda x, n: (x * 0.5 * (1 + math.cos(math.pi * n / 100)), abs(n / 3), -(n / 3)), 1),
+        (lambda x, n: (x, abs(n), abs(n - 8) * 3 // 2, -abs(2 * n) % 7, abs(n) / 3), 1),
+        (lambda x, n: (x * abs(n), abs(n) > 8, abs(n - 5) == 0), 3),
         (lambda x, n: (n.bit_length(), n**2.0, (n / 7) ** 3, math.pow(n, 3)), 1),
         (lambda x, n: x * min(1.0, n / 50), 2),
         (lambda x, n: (x, n > 20, n == 8.0), 3),

@@ -28,6 +28,17 @@ def test_int_arguments() -> None:
     assert specializations(optimized) <= 3
 
 
+def test_shapes_as_arguments() -> None:
+    def function(x: torch.Tensor, shape: torch.Size) -> Any:
+        assert type(shape) is torch.Size
+        return x.new_zeros(shape), x.new_ones(shape[::-1]) * shape[0], len(shape)
+
+    optimized = optimize(function)
+    for sizes in [(4, 2), (5, 2), (6, 7), (2, 9)]:
+        agree(optimized, function, lambda sizes=sizes: (torch.ones(3), torch.Size(sizes)))
+    assert specializations(optimized) <= 3
+
+
 def test_text_of_a_size_keeps_it_fixed() -> None:
     def function(x: torch.Tensor) -> Any:
         return x * 2, f"{x.shape[0]} rows"

@@ -154,12 +154,12 @@ class Shadow:
 
     def _clone_frozen(self, obj: Any) -> Any:
         items = [self._clone_member(obj, i, item) for i, item in enumerate(obj)]
-        if is_torch_result(type(obj)):
-            return type(obj)(items)
         has_attributes = can_hold_attributes(obj)
         if not has_attributes and all(new is old for new, old in zip(items, obj, strict=True)):
             return obj
-        base = tuple if isinstance(obj, tuple) else frozenset
+        if is_torch_result(type(obj)):
+            return type(obj)(items)
+        base = next(each for each in (torch.Size, tuple, frozenset) if isinstance(obj, each))
         clone = base.__new__(type(obj), items)
         if has_attributes:
             self._note_made(obj, clone)

@@ -18,7 +18,7 @@ from trident.capture.disguise import symbolic_numbers_pass_for_numbers
 from trident.capture.indexing import indices_vary
 from trident.capture.other_numbers import other_numbers_keep_their_classes
 from trident.capture.symbolic_builtins import symbolic_arithmetic
-from trident.capture.symbolic_operators import decomposed_with_symbols
+from trident.capture.symbolic_operators import bytes_vary, decomposed_with_symbols
 from trident.errors import UnsupportedError
 
 _OF_MODULES = {
@@ -76,6 +76,7 @@ def symbolic_trace() -> Iterator[list[Exception]]:
         comparisons_are_bools(),
         decomposed_with_symbols(),
         indices_vary(),
+        bytes_vary(),
     ):
         yield refused
         refused += raised

@@ -1,16 +1,16 @@
-"""Operators that PyTorch decomposes or describes in C++ over sizes as plain numbers."""
+"""What PyTorch decomposes, describes or computes in C++ over sizes as plain numbers."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 # PyTorch describes these over symbols in Python; the dispatcher would take the C++ kernels, which
@@ -30,6 +30,20 @@ def decomposed_with_symbols() -> contextlib.AbstractContextManager[Any]:
     if _matmul_keeps_symbols():
         return contextlib.nullcontext()
     return enable_python_dispatcher()
+
+
+@contextlib.contextmanager
+def bytes_vary() -> Iterator[None]:
+    """While active, ``x.nbytes`` is a SymInt for a tensor whose sizes are."""
+    FakeTensor.nbytes = property(_num_bytes)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del FakeTensor.nbytes
+
+
+def _num_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def check_index(func: Any, args: Sequence[Any]) -> None:

@@ -241,6 +241,8 @@ class _Speller:
         for name, kinds in (("floor_div", _DIVISIONS), ("floor_mod", _REMAINDERS)):
             if isinstance(expression, kinds):
                 return f"{name}({self.sum(arguments[0])}, {self.sum(arguments[1])})"
+        if isinstance(expression, sympy.Abs):
+            return self._function(torch_functions.Max(arguments[0], -arguments[0]))
         if isinstance(expression, (torch_functions.Max, torch_functions.Min)):
             name = "largest" if isinstance(expression, torch_functions.Max) else "smallest"
             written = [self.sum(each) for each in sorted(arguments, key=sympy.default_sort_key)]
