@@ -246,10 +246,15 @@ def test_identifiers() -> None:
     assert scope.unique("model.layers.0.weight") == "model_layers_0_weight"
     assert scope.unique("model_layers.0_weight") == "model_layers_0_weight_2"
     assert scope.unique("new") == "new_"
-    assert scope.unique("0") == "n0"
+    assert scope.unique("0") == "at_0"
     assert scope.unique("a_2") == "a_2"
     assert scope.unique("a") == "a"
     assert scope.unique("a") == "a_3"
+
+
+@pytest.mark.parametrize("text", ["s0", "n1", "f2", "d3", "r4", "INT8_MAX", "TRIDENT_TRY", "new"])
+def test_identifiers_are_neither_symbols_nor_words_of_the_header(text: str) -> None:
+    assert names.identifier(text) == f"{text}_"
 
 
 def test_operator_named_like_a_local_variable() -> None:

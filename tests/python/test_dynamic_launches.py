@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
 import triton
@@ -40,6 +42,23 @@ def test_launches_with_symbolic_size_and_grid(device: torch.device) -> None:
         torch.testing.assert_close(optimized(x), (x + 1) * 2, rtol=0, atol=0)
     # First length, the rest, multiples of 16, and 1.
     assert specializations(optimized) <= 4
+
+
+class AddOne(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return launch_add_one(x)
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("n0", "s1"), ("f0", "d1"), ("INT8_MAX", "r2")])
+def test_modules_named_like_what_a_program_calls_its_own(
+    names: tuple[str, str], device: torch.device
+) -> None:
+    function = torch.nn.Sequential(OrderedDict((name, AddOne()) for name in names))
+    optimized = optimize(function)
+    for n in (3, 5, 7, 9):
+        x = torch.arange(float(n), device=device)
+        torch.testing.assert_close(optimized(x), ((x + 1) * 2 + 1) * 2, rtol=0, atol=0)
+    assert specializations(optimized) == 1
 
 
 def test_launch_with_block_size_chosen_from_a_symbolic_width(device: torch.device) -> None:

@@ -67,6 +67,17 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op(f"{NAMESPACE}::sum_by_numpy", mutates_args=())
+def sum_by_numpy(t: list[Tensor], args: list[Tensor], _args: list[int]) -> Tensor:
+    total = sum(_args) + sum(each.cpu().numpy() for each in (*t, *args))
+    return torch.from_numpy(total).to(t[0].device)
+
+
+@sum_by_numpy.register_fake
+def _(t: list[Tensor], args: list[Tensor], _args: list[int]) -> Tensor:
+    return torch.empty_like(t[0])
+
+
 @torch.library.custom_op(f"{NAMESPACE}::checked", mutates_args=())
 def checked(x: Tensor) -> Tensor:
     if x.shape[0] != 4:
@@ -157,6 +168,18 @@ def test_a_kernel_that_cannot_be_traced_stays_a_call(device: torch.device) -> No
     assert fast.stats()["hits"] == 2 and fast.stats()["aten_boxed"] == 3
     reason = r"Python code at each hit: \S+::by_numpy, not traced because the call uses Tensor\.\w+"
     assert re.search(reason, trident.explain(fast))
+
+
+def test_parameters_named_like_what_a_program_calls_its_own(device: torch.device) -> None:
+    x = torch.arange(4.0, device=device)
+
+    def function(x: Tensor, n: int) -> Tensor:
+        return sum_by_numpy([x, x + 1], [x * 2], [n, 1])
+
+    fast = trident.optimize(function, on_unsupported="raise")
+    for n in (3, 4, 5, 6):
+        torch.testing.assert_close(fast(x, n), x * 4 + n + 2, rtol=0, atol=0)
+    assert fast.stats()["specializations"] == 1
 
 
 def test_an_operators_own_error_is_the_users(device: torch.device) -> None:

@@ -168,12 +168,11 @@ class BoxedCalls:
     def _list(self, parameter: Parameter, operands: list[Operand], before: list[str]) -> str:
         length = len(operands)
         kind = parameter.type.kind
+        name = local_name(parameter)
         if kind is Kind.TENSOR:
-            name = names.identifier(parameter.name)
             before.append(tensor_array(self._scope, name, operands))
             return f"tensors_value({name}, {length})"
         if any(isinstance(each, (sympy.Expr, Real)) for each in operands):
-            name = local_name(parameter)
             before.append(varying_array(name, parameter, operands))
             return f"numbers_value(TRIDENT_VALUE_INT_LIST, {name}, {length})"
         if kind is Kind.FLOAT:

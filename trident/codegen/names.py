@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterable
 
+from trident.ir.expressions import SYMBOL
+
 _KEYWORDS = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
     constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit
@@ -16,15 +18,22 @@ _KEYWORDS = frozenset(
     xor_eq""".split()
 )
 
+# Macros of the headers that a unit includes.
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]*_(C|MAX|MIN|WIDTH)|TRIDENT_[A-Z_]+")
+
 _LINE_LENGTH = 100
 
 
 def identifier(text: str) -> str:
-    """``text`` as an identifier: ``model.layers.0.weight`` becomes ``model_layers_0_weight``."""
+    """``text`` as an identifier: ``model.layers.0.weight`` becomes ``model_layers_0_weight``.
+
+    It is no word of C++, and not spelled like a symbol.
+    """
     made = re.sub(r"[^0-9A-Za-z]+", "_", text).strip("_") or "value"
     if made[0].isdigit():
-        made = f"n{made}"
-    return f"{made}_" if made in _KEYWORDS else made
+        made = f"at_{made}"
+    taken = made in _KEYWORDS or _MACRO.fullmatch(made) or SYMBOL.fullmatch(made)
+    return f"{made}_" if taken else made
 
 
 class Names:

@@ -14,7 +14,7 @@ from trident.ir.expressions import Real, Size
 from trident.ir.real_arithmetic import Definition
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-_SYMBOL = re.compile(r"(?<![\w:.>])[nsfdr]\d+\b(?!\s*\()")
+_SYMBOL = re.compile(rf"\b{expressions.SYMBOL.pattern}\b")
 
 
 @dataclasses.dataclass(frozen=True)

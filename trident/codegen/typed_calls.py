@@ -166,9 +166,8 @@ class TypedCalls:
         assert isinstance(operand, list)
         count = str(len(operand))
         if parameter.type.kind is Kind.TENSOR:
-            name = names.identifier(parameter.name)
-            before.append(tensor_array(self._scope, name, operand))
-            return [name, count]
+            before.append(tensor_array(self._scope, local_name(parameter), operand))
+            return [local_name(parameter), count]
         if any(isinstance(each, (sympy.Expr, Real)) for each in operand):
             before.append(varying_array(local_name(parameter), parameter, operand))
             return [local_name(parameter), count]
@@ -193,7 +192,7 @@ class TypedCalls:
 
 def local_name(parameter: Parameter) -> str:
     """The name of a local that holds a parameter's value; none of the unit's other names."""
-    return f"the_{names.identifier(parameter.name)}"
+    return f"the_{parameter.name}"
 
 
 def varying_array(name: str, parameter: Parameter, operands: list[Operand]) -> str:

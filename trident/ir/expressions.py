@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import functools
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -20,6 +21,9 @@ from trident.errors import UnsupportedError
 
 Size: TypeAlias = "int | sympy.Expr"
 """A size, a stride, an offset or an integer: known, or an expression over symbols."""
+
+SYMBOL = re.compile(r"[nsfdr]\d+")
+"""How symbols and the numbers computed of them are spelled; no other name in a program is."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from trident.ir import expressions, real_arithmetic
 from trident.pipeline import SpecializationRecord
 from trident.report.spelling import as_python, spell
 
-_SYMBOL_OR_DEFINED = re.compile(r"\b[snfdr]\d+\b")
+_SYMBOL_OR_DEFINED = re.compile(rf"\b{expressions.SYMBOL.pattern}\b")
 
 
 class Conditions:
