@@ -80,7 +80,7 @@ def test_the_kernels_layout_is_the_traces(function: Callable[[torch.Tensor], Any
 def test_results_that_nothing_reads_may_be_other_than_told(
     difference: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attention's seeds are on another device than its fake implementation says, or undefined."""
+    """Attention's seeds are on another device than its fake implementation says."""
     tried = layouts.layouts_of_kernel
 
     def with_other_indices(*call: Any) -> Any:
@@ -103,3 +103,31 @@ def test_results_that_nothing_reads_may_be_other_than_told(
             fast = trident.optimize(function, on_unsupported="raise")
             with pytest.raises(trident.UnsupportedError, match=r"sort.*one of its results is used"):
                 fast(x)
+
+
+HEADS = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weights", [False, True])
+def test_results_that_a_kernel_leaves_undefined_are_none(masked: bool, weights: bool) -> None:
+    mask = torch.ones(3, 3, dtype=torch.bool).triu(1) if masked else None
+
+    def function(x: torch.Tensor) -> Any:
+        y, found = HEADS(x, x, x, need_weights=weights, attn_mask=mask)
+        return y, found, x if found is None else found + 1
+
+    with torch.no_grad():
+        pair = Pair(lambda: function, lambda: torch.ones(2, 3, 4))
+        assert pair.call(2) == "mh"
+
+
+def test_results_that_may_be_undefined_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "layouts_of_kernel", lambda *_: "an error")
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        fast = trident.optimize(lambda x: torch.aminmax(x)[0] + 1, on_unsupported="raise")
+        assert torch.equal(fast(x), x.min() + 1)
+        fast = trident.optimize(lambda x: tuple(torch.aminmax(x)), on_unsupported="raise")
+        with pytest.raises(trident.UnsupportedError, match=r"aminmax.*undefined.*an error"):
+            fast(x)

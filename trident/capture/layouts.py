@@ -4,7 +4,8 @@ PyTorch's fake tensors do not always have the strides that a kernel gives its re
 keeps the order of a channels-last input on the CPU, and of an axis with no second element many
 operators make another stride than their descriptions say. A program computes views and plans memory
 from the strides of the trace, so an operator with an input that is not contiguous is run once, on
-zeros of the same geometry, and its result gets the kernel's strides.
+zeros of the same geometry, and its result gets the kernel's strides. So is one with several results:
+those that the kernel leaves undefined are None, as in eager.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ _TRUSTED = _CONTIGUOUS | {
     *("aten::clone", "aten::_to_copy", "aten::index_select", "aten::gather"),
     *("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::argmax", "aten::cumsum"),
 }
-# Their seeds and statistics, which nothing but gradients needs, lie elsewhere than a trace says, or
-# are undefined.
+# Their seeds and statistics, which nothing but gradients needs, lie elsewhere than a trace says.
 _ATTENTION = "aten::_scaled_dot_product_"
 # What they are given says all of their result.
 _EXPLICIT = frozenset({"aten::as_strided", "aten::as_strided_", "aten::set_"})
@@ -60,7 +60,7 @@ class KernelLayouts(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True, shape_env=environment)
         self._unused = unused
         self._inside = False
-        # Results whose geometry is not the kernel's.
+        # Results that may not be like the kernel's, each with what is raised once it is used.
         self._unlike_kernel = WeakIdKeyDictionary()
 
     def dispatch(
@@ -93,10 +93,32 @@ class KernelLayouts(FakeTensorMode):
             if func._schema.is_mutable:
                 given = pytree.tree_map_only(torch.Tensor, Given, given)
             result = super().dispatch(func, types, args, kwargs)
+            if _may_leave_undefined(func):
+                result = self._without_undefined(func, given[0], given[1], result)
             self._settle(func, given[0], given[1], result)
             return result
         finally:
             self._inside = False
+
+    def _without_undefined(
+        self, func: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any], result: Any
+    ) -> Any:
+        """The results, with None for those that the kernel leaves undefined.
+
+        Where it cannot be tried, those behind the first may not be used.
+        """
+        try:
+            found = layouts_of_kernel(func, args, kwargs, Assignment({}))
+        except UnsupportedError as error:
+            found = error.reason
+        if isinstance(found, str):
+            for each in dense_in(result[1:]):
+                self._unlike_kernel[each] = UnsupportedError(
+                    f"{func} may leave one of its results undefined, which is only known once it "
+                    f"runs (tried out on zeros, it raises {found})"
+                )
+            return result
+        return tuple(None if f is None else each for f, each in zip(found, result, strict=True))
 
     def _settle(
         self, func: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any], result: Any
@@ -138,7 +160,7 @@ class KernelLayouts(FakeTensorMode):
             if len(agreeing) == len(layouts):
                 self._correct(each, [(f.strides, e.strides) for f, e in agreeing])
             elif each is not results[0] and func._schema.name.startswith(_ATTENTION):
-                self._unlike_kernel[each] = func
+                self._unlike_kernel[each] = _unknown_layout(func, "one of its results is used")
             else:
                 raise _unknown_layout(func, f"of {[f for f, _ in layouts]}")
 
@@ -150,7 +172,7 @@ class KernelLayouts(FakeTensorMode):
         """
         for each in dense_in(values):
             if each in self._unlike_kernel:
-                raise _unknown_layout(self._unlike_kernel[each], "one of its results is used")
+                raise self._unlike_kernel[each]
 
     def _assignments(self, given: Sequence[Any]) -> Iterator[Assignment]:
         """What the symbols among an operator's inputs may stand for."""
@@ -179,6 +201,20 @@ class KernelLayouts(FakeTensorMode):
 @functools.cache
 def _can_be_tried(func: torch._ops.OpOverload) -> bool:
     return func.namespace == "aten" and func._schema.name not in _EXPLICIT
+
+
+@functools.cache
+def _may_leave_undefined(func: torch._ops.OpOverload) -> bool:
+    """Whether some of an operator's results may be undefined though its fakes are not.
+
+    PyTorch's core operators have no such results.
+    """
+    fresh = [each for each in func._schema.returns if each.alias_info is None]
+    return (
+        len(fresh) == len(func._schema.returns) > 1
+        and all(str(each.type) == "Tensor" for each in fresh)
+        and torch.Tag.core not in func.tags
+    )
 
 
 @functools.cache
