@@ -87,6 +87,22 @@ def test_each_reason_warns_once_for_itself() -> None:
     assert line_of(prints, "print(") in messages[1]
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, n: x * n.item(), lambda x, n: x[int(n) :], lambda x, n: x[: n.long()]],
+)
+def test_a_number_in_a_tensor_is_read_at_each_call(function: Any, dtype: torch.dtype) -> None:
+    fast = trident.optimize(function)
+    x = torch.arange(5.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in (2, 3, 2):
+            n = torch.tensor(number, dtype=dtype)
+            assert torch.equal(fast(x, n), function(x, n))
+    assert outcomes(fast) == {"fallbacks": 3}
+
+
 def test_an_address_in_a_reason_does_not_make_it_another_one() -> None:
     fast = trident.optimize(prints)
     with warnings.catch_warnings(record=True) as caught:

@@ -4,8 +4,8 @@ PyTorch's fake tensors do not always have the strides that a kernel gives its re
 keeps the order of a channels-last input on the CPU, and of an axis with no second element many
 operators make another stride than their descriptions say. A program computes views and plans memory
 from the strides of the trace, so an operator with an input that is not contiguous is run once, on
-zeros of the same geometry, and its result gets the kernel's strides. So is one with several results:
-those that the kernel leaves undefined are None, as in eager.
+zeros of the same geometry, and its result gets the kernel's strides. So is one with several
+results: those that the kernel leaves undefined are None, as in eager.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class KernelLayouts(FakeTensorMode):
     """
 
     def __init__(self, unused: UnusedStrides | None = None, environment: Any = None) -> None:
-        super().__init__(allow_non_fake_inputs=True, shape_env=environment)
+        # As for an export: else fakes of integers on the CPU would answer `item()`.
+        super().__init__(allow_non_fake_inputs=True, shape_env=environment, export=True)
         self._unused = unused
         self._inside = False
         # Results that may not be like the kernel's, each with what is raised once it is used.
