@@ -310,3 +310,46 @@ def test_cache_folder_that_cannot_be_written_does_not_matter(
     for _ in range(2):
         torch.testing.assert_close(fast(x), add_one(x))
     assert outcomes(fast) == {"misses": 1, "hits": 1}
+
+
+def one_hot(x: torch.Tensor) -> Any:
+    index = x.long()
+    return torch.nn.functional.one_hot(index, 3), torch.ops.aten.one_hot(index.t(), 3)[0]
+
+
+def quantiles(x: torch.Tensor) -> Any:
+    q = x.flatten()[:2]
+    return torch.quantile(x, q), x.nanquantile(q[0], dim=1, keepdim=True, interpolation="nearest")
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("function", "right", "wrong", "message"),
+    [
+        (one_hot, 2.0, 3.0, "must be smaller than num_classes"),
+        (one_hot, 2.0, -1.0, "must be non-negative"),
+        (quantiles, 0.5, 1.5, r"q values must be in the range \[0, 1\]"),
+    ],
+)
+def test_values_that_operators_check_are_checked_in_each_call(
+    function: Any, right: float, wrong: float, message: str, late: bool
+) -> None:
+    fast = trident.optimize(function, on_unsupported="raise")
+    good, bad = torch.full((2, 3), right), torch.full((2, 3), wrong)
+    with torch.no_grad():
+        for x in (good, bad, good) if late else (bad, good, bad, good):
+            if x is bad:
+                with pytest.raises(RuntimeError, match=message):
+                    fast(x)
+                continue
+            for mine, theirs in zip(fast(x), function(x), strict=True):
+                assert torch.equal(mine, theirs) and mine.stride() == theirs.stride()
+    assert fast.stats()["hits"] == (1 if late else 2) and fast.stats()["fallbacks"] == 0
+
+
+def test_a_number_of_classes_varies() -> None:
+    fast = trident.optimize(torch.nn.functional.one_hot, on_unsupported="raise")
+    x = torch.arange(3)
+    for classes in (3, 4, 5, 6):
+        assert torch.equal(fast(x, classes), torch.nn.functional.one_hot(x, classes))
+    assert fast.stats()["specializations"] == 1

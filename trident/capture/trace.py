@@ -49,6 +49,7 @@ from trident.capture.surroundings import (
 )
 from trident.capture.symbols import Symbols
 from trident.capture.template import TemplateBuilder
+from trident.capture.whole_operators import restore_operators, whole_operators
 from trident.collection import no_garbage_collection
 from trident.errors import NotReadyError, TridentError, UnsupportedError
 from trident.ir.launch_op import LAUNCH
@@ -220,6 +221,7 @@ class TracedCall:
             check_attribute_tests(executed)
             self._symbols.check_floats()
         graph = graph_module.graph
+        restore_operators(graph)
         drop_profiler_ranges(graph)
         forget_source(graph_module)
         constants = constants_of(graph_module)
@@ -301,6 +303,7 @@ class TracedCall:
             route_launches(self._launch, self._addresses.is_aligned) as self._routed,
             set_wrap_triton_enabled(False),
             self._operators.active(),
+            whole_operators(),
         ):
             result = function(*args, **kwargs)
         for refused in (*problems, *read_lists):

@@ -6,11 +6,11 @@ import torch
 
 # `tensors` are the launch's tensor arguments in parameter order. All count as written here: what a
 # kernel stores to is not known before it is compiled. `index` points into the capture's launches.
-_LIBRARY = torch.library.Library("trident", "DEF")
-_LIBRARY.define("launch(Tensor(a!)[] tensors, int index) -> ()")
+LIBRARY = torch.library.Library("trident", "DEF")
+LIBRARY.define("launch(Tensor(a!)[] tensors, int index) -> ()")
 
 
-@torch.library.register_fake("trident::launch", lib=_LIBRARY)
+@torch.library.register_fake("trident::launch", lib=LIBRARY)
 def _launch_without_running(tensors: list[torch.Tensor], index: int) -> None:
     """A trace only records the launch."""
 
