@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import struct
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,92 @@ def test_a_float_argument_of_a_kernel(device: torch.device) -> None:
 
 
 _computed = trident.optimize(lambda x, f, g: (x * f, f * g + 0.1 - g, (f - g) * 3 / 7.0, -f + 2))
+
+
+NAMESPACE = f"trident_test_{uuid.uuid4().hex[:8]}"
+
+
+@torch.library.custom_op(f"{NAMESPACE}::traced", mutates_args=())
+def traced(x: torch.Tensor, f: float, bias: float | None = None) -> torch.Tensor:
+    return x * f if bias is None else x * f + bias
+
+
+@torch.library.triton_op(f"{NAMESPACE}::launching", mutates_args={})
+def launching(x: torch.Tensor, f: float) -> torch.Tensor:
+    out = torch.empty_like(x)
+    torch.library.wrap_triton(scale)[(1,)](x, out, x.numel(), f, B=64)
+    return out
+
+
+@torch.library.custom_op(f"{NAMESPACE}::called", mutates_args=())
+def called(x: torch.Tensor, f: float = 0.7, *, bias: float = 1.1) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() * f + bias).float()
+
+
+@torch.library.custom_op(f"{NAMESPACE}::in_place", mutates_args=("x",))
+def in_place(x: torch.Tensor, f: float) -> None:
+    x.mul_(f)
+
+
+@torch.library.custom_op(f"{NAMESPACE}::nested", mutates_args=())
+def nested(x: torch.Tensor, f: float) -> torch.Tensor:
+    return x * f if f == 0.25 else nested(x, 0.25) + f
+
+
+@torch.library.custom_op(f"{NAMESPACE}::sized", mutates_args=())
+def sized(x: torch.Tensor, f: float) -> torch.Tensor:
+    return torch.from_numpy(x.numpy()[: 1 + (f > 0.5)])
+
+
+@sized.register_fake
+def _(x: torch.Tensor, f: float) -> torch.Tensor:
+    return x.new_empty((1 + (f > 0.5), x.shape[1]))
+
+
+for _operator in (traced, called, nested):
+    _operator.register_fake(lambda x, *args, **kwargs: torch.empty_like(x))
+
+
+def changed(x: torch.Tensor, f: float) -> torch.Tensor:
+    y = x.clone()
+    in_place(y, f)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, f: (traced(x, f), traced(x, f=f * 2, bias=f), traced(x, 0.7, f)),
+        lambda x, f: (called(x, f), called(x, bias=f), called(x, f=f + 1, bias=f)),
+        lambda x, f: getattr(torch.ops, NAMESPACE).called(called(x, f), f),
+        lambda x, f: getattr(torch.ops, NAMESPACE).called.default(x, f + x.shape[0]),
+        changed,
+    ],
+)
+def test_a_float_argument_of_a_custom_operator(function: Callable[..., Any]) -> None:
+    values = (0.3, 0.7, 1.1, 0.37, -2.5, 0.7)
+    assert outcomes(function, values) == "mm" + "h" * (len(values) - 2)
+
+
+@pytest.mark.parametrize("operator", [nested, sized])
+def test_a_float_that_a_custom_operator_compares(operator: Callable[..., Any]) -> None:
+    assert outcomes(operator, (0.3, 0.7, 0.25, 0.9, 0.7, 0.25, 0.3, 0.9)).endswith("hhhh")
+
+
+def test_a_float_argument_of_a_kernel_in_an_operator(device: torch.device) -> None:
+    optimized = trident.optimize(launching)
+    x = torch.arange(40.0, device=device)
+    for factor in (0.25, 0.5, 3.0, -0.75):
+        torch.testing.assert_close(optimized(x, factor), x * factor, rtol=0, atol=0)
+    assert specializations(optimized) == 1
+
+
+def test_an_int_for_a_float_of_a_custom_operator() -> None:
+    optimized = trident.optimize(called)
+    x = torch.arange(3.0)
+    for number in (2, 3, 5, -1):
+        assert torch.equal(optimized(x, number), called(x, number))
+    assert specializations(optimized) == 1
 
 
 @settings(max_examples=100, deadline=None)

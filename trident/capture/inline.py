@@ -10,6 +10,7 @@ that name in `opaque` keeps it as one call.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,6 +22,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 
+from trident.capture.float_arguments import (
+    call_kernel,
+    call_recorded,
+    floats_are_passed_on,
+    restored,
+)
 from trident.capture.registrations import note_use, python_kernels
 from trident.errors import UnsupportedError
 
@@ -66,6 +73,7 @@ class InlineOperators(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload) or func.namespace == "prim":  # size, device
             return func(*args, **kwargs)
+        args, kwargs = restored(func, args, kwargs)
         if func is self._direct:
             self._direct = None
             return self._call(func, args, kwargs)
@@ -105,7 +113,8 @@ class InlineOperators(TorchDispatchMode):
         self._depth += 1
         try:
             with self, self._autocast_inside(name, device):
-                return func._handle.redispatch_boxed(keys, *args, **kwargs)
+                redispatch = functools.partial(func._handle.redispatch_boxed, keys)
+                return call_kernel(func, args, kwargs, redispatch)
         except Exception as error:
             self.failed.setdefault(name, error)
             raise
@@ -118,7 +127,7 @@ class InlineOperators(TorchDispatchMode):
             note_use(name)
         if name in self._opaque:
             self.called[name] = None
-        return func(*args, **kwargs)
+        return call_recorded(func, args, kwargs)
 
     def call_directly(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Calls an operator past its Python kernel, which asked for the kernel underneath."""
@@ -159,7 +168,12 @@ class InlineOperators(TorchDispatchMode):
     @contextlib.contextmanager
     def active(self) -> Iterator[InlineOperators]:
         """Traces into Python kernels in this block."""
-        with self, _base_kernels_are_traced(self), self._autocast_is_followed():
+        with (
+            self,
+            _base_kernels_are_traced(self),
+            floats_are_passed_on(),
+            self._autocast_is_followed(),
+        ):
             yield self
 
 

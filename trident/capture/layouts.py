@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, in_kernel_invocation_m
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
+from trident.capture.float_arguments import restored
 from trident.capture.symbolic_operators import DESCRIBED_IN_PYTHON, check_index
 from trident.capture.trials import (
     Given,
@@ -72,7 +73,7 @@ class KernelLayouts(FakeTensorMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Runs an operator on fake tensors; what it is made of is not looked at."""
-        kwargs = kwargs or {}
+        args, kwargs = restored(func, args, kwargs or {})
         if self._inside:
             return super().dispatch(func, types, args, kwargs)
         if self._unlike_kernel:
