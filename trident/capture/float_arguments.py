@@ -124,7 +124,7 @@ def _with(
 
 def restored(func: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """The arguments that an operator was called with, as it comes back to Python."""
-    if _given.operator is not func:
+    if _given.operator is None or _given.operator is not func:
         return args, kwargs
     _given.operator = None  # calls inside are others
     return _with(func, args, kwargs, _given.floats)
@@ -136,11 +136,9 @@ def call_recorded(func: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> Any
     result = func(*args, **kwargs)
     mode = get_proxy_mode()
     if floats and mode is not None:
-        node = next(each for each in reversed(mode.tracer.graph.nodes) if each.target is func)
-        proxies = {
-            index: mode.tracer.unwrap_proxy(each).node  # type: ignore[attr-defined]
-            for index, each in floats.items()
-        }
+        tracer: Any = mode.tracer
+        node = next(each for each in reversed(tracer.graph.nodes) if each.target is func)
+        proxies = {index: tracer.unwrap_proxy(each).node for index, each in floats.items()}
         node.args, node.kwargs = _with(func, node.args, node.kwargs, proxies)
     return result
 
