@@ -21,13 +21,14 @@ bool is_one_of(PyTypeObject* type, PyObject* types) {
   return false;
 }
 
-// `self` is (function, types, answer): if the first or second argument has one of these types,
+// `self` is (function, types, answer): if one of the first two arguments has one of these types,
 // `answer` is called, else the function. PyTorch's tracing asks hundreds of thousands of times, so
 // this must cost what the builtin does.
 PyObject* call(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   PyObject* const types = PyTuple_GET_ITEM(self, 1);
   Py_ssize_t chosen = 0;
-  for (Py_ssize_t index = 0; index < count && index < 2; ++index) {
+  const Py_ssize_t all = count + (names ? PyTuple_GET_SIZE(names) : 0);
+  for (Py_ssize_t index = 0; index < all && index < 2; ++index) {
     if (is_one_of(Py_TYPE(arguments[index]), types)) chosen = 2;
   }
   // The trace may end meanwhile, in another thread, and `self` with it.

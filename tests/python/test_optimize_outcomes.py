@@ -317,6 +317,14 @@ def one_hot(x: torch.Tensor) -> Any:
     return torch.nn.functional.one_hot(index, 3), torch.ops.aten.one_hot(index.t(), 3)[0]
 
 
+def one_hot_by_name(x: torch.Tensor) -> Any:
+    return (torch.nn.functional.one_hot(num_classes=3, input=x.long()),)
+
+
+def quantile_by_name(x: torch.Tensor) -> Any:
+    return (torch.quantile(input=x, q=x[0, 0]),)
+
+
 def quantiles(x: torch.Tensor) -> Any:
     q = x.flatten()[:2]
     return torch.quantile(x, q), x.nanquantile(q[0], dim=1, keepdim=True, interpolation="nearest")
@@ -328,7 +336,9 @@ def quantiles(x: torch.Tensor) -> Any:
     [
         (one_hot, 2.0, 3.0, "must be smaller than num_classes"),
         (one_hot, 2.0, -1.0, "must be non-negative"),
+        (one_hot_by_name, 2.0, 3.0, "must be smaller than num_classes"),
         (quantiles, 0.5, 1.5, r"q values must be in the range \[0, 1\]"),
+        (quantile_by_name, 0.5, 1.5, r"q values must be in the range \[0, 1\]"),
     ],
 )
 def test_values_that_operators_check_are_checked_in_each_call(

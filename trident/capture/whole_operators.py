@@ -76,18 +76,22 @@ for _name in ("quantile", "nanquantile"):
     )
 
 
+def _one_hot(input: torch.Tensor, num_classes: Any = -1) -> Any:
+    return _trident.one_hot(input, num_classes)
+
+
 def _quantile(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """What `quantile`, or `nanquantile`, is in a trace."""
     whole = getattr(_trident, name)
 
-    def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = False, **options: Any) -> Any:
+    def quantile(input: Any, q: Any, dim: Any = None, keepdim: Any = False, **options: Any) -> Any:
         if not isinstance(q, torch.Tensor):  # what is checked of a number does not vanish
-            return original(x, q, dim, keepdim, **options)
+            return original(input, q, dim, keepdim, **options)
         if options.pop("out", None) is not None:
             raise UnsupportedError(f"the call uses {name} with out=")
-        if torch.is_grad_enabled() and (x.requires_grad or q.requires_grad):
+        if torch.is_grad_enabled() and (input.requires_grad or q.requires_grad):
             raise UnsupportedError(f"the call uses {name} with gradients")
-        return whole(x, q, dim, keepdim, **options)
+        return whole(input, q, dim, keepdim, **options)
 
     return quantile
 
@@ -106,7 +110,7 @@ def whole_operators() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(diversion.end)
         for function in (torch.nn.functional.one_hot, *_calls_of(_aten.one_hot)):
-            divert(function, lambda original: _trident.one_hot)
+            divert(function, lambda original: _one_hot)
         for name in ("quantile", "nanquantile"):
             make = functools.partial(_quantile, name)
             for function in (getattr(torch, name), *_calls_of(getattr(_aten, name))):
