@@ -126,7 +126,9 @@ def _capture(
             outputs = program.capture(read, symbols, launches)
             # Whatever the caller gets instead of these is copied to by the same kernels.
             given = [
-                None if index in pointed_outputs else torch.empty_like(output)
+                None
+                if index in pointed_outputs and not _is_part(output)
+                else torch.empty_like(output)
                 for index, output in enumerate(outputs)
             ]
             for index, (output, callers) in enumerate(zip(outputs, given, strict=True)):
@@ -207,7 +209,7 @@ def _can_be_staged(tensor: torch.Tensor, limit: int) -> bool:
 
 
 def _is_part(tensor: torch.Tensor) -> bool:
-    """Whether the storage holds more than a dense tensor, which a kernel may read as well."""
+    """Whether the storage holds more than a dense tensor, which a kernel may read or write, too."""
     return tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes()
 
 

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <set>
 
 #include "abi/error.h"
 #include "aten/registry.h"
@@ -115,9 +116,11 @@ std::map<size_t, size_t> Program::pointers(trident_param_source source) const {
   std::map<size_t, size_t> counts;
   for (uint32_t index = 0; index < launches(); ++index) {
     const trident_launch_record& record = description_->launches[index];
+    std::set<size_t> taken;
     for (uint32_t param = 0; param < record.num_params; ++param) {
-      if (record.params[param].source == source) ++counts[record.params[param].value];
+      if (record.params[param].source == source) taken.insert(record.params[param].value);
     }
+    for (const size_t each : taken) ++counts[each];
   }
   return counts;
 }

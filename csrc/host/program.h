@@ -75,8 +75,8 @@ class Program {
   uint64_t arena_bytes() const { return description_->arena_bytes; }
   c10::Device device() const { return device_; }  // with its index resolved
 
-  // How many parameters of launches hold an address in each input or output (`source`) that nothing
-  // but launches touches: what a captured graph could be pointed elsewhere by.
+  // How many launches take an address in each input or output (`source`) that nothing but launches
+  // touches: so many kernels of a captured graph could be pointed elsewhere.
   std::map<size_t, size_t> pointers(trident_param_source source) const;
 
   const trident_program& description() const { return *description_; }

@@ -204,12 +204,11 @@ void bind_host(py::module_& m) {
       .def_property_readonly(
           "input_pointers",
           [](const Program& program) { return program.pointers(TRIDENT_PARAM_INPUT); },
-          "Of each input that nothing but launches touches, how many of their parameters lie in "
-          "it.")
+          "Of each input that nothing but launches touches, how many of them take it.")
       .def_property_readonly(
           "output_pointers",
           [](const Program& program) { return program.pointers(TRIDENT_PARAM_OUTPUT); },
-          "The same of each output that is fresh memory.")
+          "The same of each output that is fresh memory, or a view of such.")
       .def("guard", &guard, py::arg("symbols"),
            "Whether the residual guard holds for these values.")
       .def(

@@ -110,10 +110,10 @@ def test_addresses_in_memory_that_only_launches_touch_are_told_apart(
 ) -> None:
     def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         alone, added, returned, described = inputs
-        fresh, filled, viewed = (torch.empty_like(alone) for _ in range(3))
+        fresh, filled, viewed, twice = (torch.empty_like(alone) for _ in range(4))
         torch.ops.trident.launch([alone[1:], added, returned, described], 0)
-        torch.ops.trident.launch([fresh, filled, viewed], 1)
-        return added + 1, fresh, filled.fill_(2), viewed[1:], returned
+        torch.ops.trident.launch([fresh, filled, viewed, twice], 1)
+        return added + 1, fresh, filled.fill_(2), viewed[1:], returned, twice.t(), twice[0]
 
     def launch(names_: str, kind: str = "*fp32") -> Variant:
         parameters = [Parameter(n, "*fp32", tensor=i) for i, n in enumerate(names_)]
@@ -121,7 +121,7 @@ def test_addresses_in_memory_that_only_launches_touch_are_told_apart(
         return Variant(0, parameters, (1, 1, 1))
 
     capture = capture_function(function, [torch.ones(4, 8) for _ in range(4)])
-    variants = [launch("abcd", "nvTmaDesc"), launch("efg")]
+    variants = [launch("abcd", "nvTmaDesc"), launch("efgh")]
     source = generate(capture, variants, torch_typed_table()).source
     check(source, include)
     sources = re.findall(r"{TRIDENT_PARAM_(\w+), ([\w:]+)},  // (\w):", source)
@@ -132,7 +132,8 @@ def test_addresses_in_memory_that_only_launches_touch_are_told_apart(
         ("RUNTIME", "0", "d"),  # its address lies in a descriptor
         ("OUTPUT", "1", "e"),
         ("RUNTIME", "0", "f"),  # an operator writes it
-        ("RUNTIME", "0", "g"),  # the result is a view of it
+        ("OUTPUT", "3", "g"),  # the result is a view of it
+        ("RUNTIME", "0", "h"),  # so are two results
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -115,6 +116,15 @@ def accumulate_kernel(total_ptr, x_ptr, n, BLOCK: tl.constexpr):
     tl.store(total_ptr + offsets, total, mask=mask)
 
 
+@triton.jit
+def four_tensors_kernel(a_ptr, b_ptr, c_ptr, d_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < n
+    left = tl.load(a_ptr + offsets, mask=mask) + tl.load(b_ptr + offsets, mask=mask)
+    right = tl.load(c_ptr + offsets, mask=mask) * tl.load(d_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, left + right, mask=mask)
+
+
 @torch.no_grad()
 def test_launches_are_pointed_at_inputs_and_outputs_that_move(
     replays: list[_C.GraphReplay],
@@ -143,6 +153,53 @@ def test_launches_are_pointed_at_inputs_and_outputs_that_move(
     for _, outputs, expected in kept:
         for got, wanted in zip(outputs, expected, strict=True):
             assert torch.equal(got, wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("view", "copied"),
+    [
+        (lambda out: out.squeeze(1), 0),
+        (lambda out: out[:, 0].t(), 0),
+        (lambda out: out.view(torch.int32), 0),
+        (lambda out: out[:2], 1),  # the kernel writes more than that
+        (lambda out: out[2:], 1),
+    ],
+)
+def test_launches_are_pointed_at_outputs_that_are_views(
+    replays: list[_C.GraphReplay], view: Callable[[torch.Tensor], torch.Tensor], copied: int
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scale_add_kernel[(1,)](x, x, out, x.numel(), BLOCK=256)
+        return view(out)
+
+    fast = trident.optimize(function, graphs=True)
+    kept = []
+    for _ in range(4 * WARM):
+        x = torch.randn(4, 1, 32, device="cuda")
+        kept.append((fast(x), function(x)))
+    for got, expected in kept:
+        assert torch.equal(got, expected) and got.stride() == expected.stride()
+    assert sum(replay.replays for replay in replays) >= 3 * WARM
+    assert f"{copied} of 1 outputs copied" in record_of(fast).graph
+
+
+@torch.no_grad()
+def test_a_small_input_that_one_kernel_takes_several_times_is_not_staged(
+    replays: list[_C.GraphReplay],
+) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        four_tensors_kernel[(1,)](x, y, x, x, out, x.numel(), BLOCK=256)
+        return out
+
+    fast = trident.optimize(function, graphs=True)
+    for _ in range(4 * WARM):
+        x, y = torch.randn(2, 64, device="cuda")
+        assert torch.equal(fast(x, y), function(x, y))
+    assert sum(replay.replays for replay in replays) >= 3 * WARM
+    assert "0 inputs staged, 0 of 1 outputs copied" in record_of(fast).graph
 
 
 @torch.no_grad()

@@ -35,7 +35,8 @@ def only_launched(
         variants: one per launch of the capture.
 
     Returns:
-        For each such place the input that it lies in, or the output, which is fresh memory.
+        For each such place the input that it lies in, or the output, which is fresh memory or a
+        view of it.
     """
     bases: dict[Place, Place] = {}
     launched: set[Place] = set()
@@ -55,12 +56,17 @@ def only_launched(
         elif isinstance(step, Call):
             touched.update(base(place) for place in _places([step.arguments, step.results]))
         elif isinstance(step, GiveView):
-            touched.add(base(step.base))
+            given = base(step.base)
+            if given in outputs or given not in fresh:
+                touched.add(given)
+            outputs[given] = OutputRef(step.output)
         elif isinstance(step, GiveReference) and not isinstance(step.place, OutputRef):
             touched.add(base(step.place))
         elif isinstance(step, Allocate):
             fresh.add(step.slot)
         elif isinstance(step, GiveOwned):
+            if step.slot in outputs:
+                touched.add(step.slot)
             outputs[step.slot] = OutputRef(step.output)
 
     found: dict[Place, InputRef | OutputRef] = {}
