@@ -154,9 +154,8 @@ def _compare_mapping(
     found.extend(Change(delete_kind, index, key, None) for key in before if key not in now)
     for change in found[first:]:
         if not _is_plain_key(change.key):
-            raise UnsupportedError(
-                f"the call changes a dictionary's entry whose key is a {type(change.key).__name__}"
-            )
+            kind = "Tensor" if isinstance(change.key, torch.Tensor) else type(change.key).__name__
+            raise UnsupportedError(f"the call changes a dictionary's entry whose key is a {kind}")
     replayed = [*(key for key in before if key in now), *(key for key in now if key not in before)]
     if any(a is not b for a, b in zip(replayed, now, strict=True)):
         raise UnsupportedError("the call changes the order of a dictionary")

@@ -257,7 +257,9 @@ class Observer:
         changed = {id(container) for container in changed_containers}
         for value, path in self._aliased:
             if id(value) in changed:
-                raise UnsupportedError(f"the call changes an attribute that is also {path}")
+                raise UnsupportedError(
+                    f"the call changes what is both {path} and held by an argument or the state"
+                )
         for function in self._functions.values():
             self._reads.add_function(function)
         for code, namespace in executed:
