@@ -195,6 +195,22 @@ def test_a_miss_is_compared_with_the_nearest_specialization(model: Any) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("given", "difference"),
+    [
+        (7, "argument s was 3.5, now 7"),
+        (True, "argument s was 3.5, now True"),
+        ("a", "argument s was 3.5, now 'a'"),
+    ],
+)
+def test_a_number_that_varies_and_one_of_another_type(given: Any, difference: str) -> None:
+    fast = trident.optimize(lambda x, s: x * (1 if isinstance(s, str) else s))
+    for number in (2.5, 3.5, given):
+        fast(torch.ones(2), number)
+    assert reasons(fast) == [difference]
+
+
+@torch.no_grad()
 def test_a_hit_is_no_miss_and_the_first_call_has_nothing_to_differ_from(model: Any) -> None:
     call(model)
     call(model)

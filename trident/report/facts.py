@@ -14,7 +14,7 @@ from trident import _C
 from trident.capture.reads import Read
 from trident.pipeline import SpecializationRecord
 from trident.report.conditions import Conditions
-from trident.report.stream import Unreadable
+from trident.report.stream import Unreadable, is_number_tag
 from trident.report.words import Facts, WordReader, describe_object, readable
 
 NOT_THERE = "not there"
@@ -100,7 +100,11 @@ def differences(
     every = [*words, *facts.state_words]
     same_length = (len(before_words), len(state_words)) == (len(words), len(facts.state_words))
     if same_length:
+        all_before = [*before_words, *state_words]
         for position in found["symbolic"]:  # the specialization leaves these open
+            tag = all_before[position - 1]
+            if is_number_tag(tag) and tag != every[position - 1]:
+                continue  # of one type
             if position < len(words):
                 before_words[position] = every[position]
             else:

@@ -29,6 +29,11 @@ _IMMORTAL: dict[int, Any] = {
 }
 
 
+def is_number_tag(word: int) -> bool:
+    """Whether an int or a float follows."""
+    return _TAG.get(word >> 56) in ("INT", "FLOAT")
+
+
 class Unreadable(Exception):
     """Words that do not follow the walker's order, or that name an object that is gone."""
 
