@@ -39,7 +39,7 @@ class Unobserved {
 }  // namespace
 
 GraphKernels::~GraphKernels() {
-  // The driver waits for a replay that is under way.
+  // The driver frees it once a replay that is under way has ended.
   if (exec_) library_.api().graph_exec_destroy(exec_);
 }
 

@@ -43,11 +43,6 @@ def plain(x: Any) -> Any:
     return x
 
 
-@functools.lru_cache
-def cached(x: Any) -> Any:
-    return x
-
-
 class Tuple(tuple[Any, ...]):
     pass
 

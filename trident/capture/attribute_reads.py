@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils._config_module import ConfigModule
 
+from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module
 from trident.capture.loaded_modules import LoadedModules
 from trident.capture.objects import can_hold_attributes
@@ -62,8 +63,7 @@ class AttributeReads:
         self._waiting: list[types.ModuleType] = []
         self._classes: dict[int, type] = {}
         self._of_libraries: dict[int, tuple[type, dict[str, Any]]] = {}  # with their attributes
-        self._objects: dict[int, Any] = {}  # of libraries
-        self._leaves: dict[int, Any] = {}  # kernels and the like
+        self._objects: dict[int, Any] = {}  # of libraries, kernels and the like
         self._loggers: set[logging.Logger] = set()
         for cls in _IN_ENVIRONMENT:
             self._add_library_class(cls)
@@ -77,7 +77,7 @@ class AttributeReads:
         elif isinstance(value, type):
             self._add_library_class(value)
         elif can_hold_attributes(value):
-            self._add_leaf(value)
+            self._add_object(value)
 
     def add_names(self, names: tuple[str, ...]) -> set[str]:
         """Takes note of attributes that code names; returns those that none named before."""
@@ -89,8 +89,6 @@ class AttributeReads:
             self._add_class_names(cls, attributes, new)
         for value in [*self._objects.values()]:
             self._add_object_names(value, new)
-        for value in [*self._leaves.values()]:
-            self._add_leaf_names(value, new)
         return new
 
     def add_module(self, module: types.ModuleType) -> None:
@@ -205,30 +203,25 @@ class AttributeReads:
             type(value).__module__
         ):
             return
-        if id(value) in self._objects or type(getattr(value, "__dict__", None)) is not dict:
-            return
-        self._objects[id(value)] = value
-        self._saved.save_library(value)
-        self._add_object_names(value, self._names)
+        if type(getattr(value, "__dict__", None)) is dict:
+            self._add_object(value)
+
+    def _add_object(self, value: Any) -> None:
+        if id(value) not in self._objects:
+            self._objects[id(value)] = value
+            self._saved.save_library(value)
+            self._add_object_names(value, self._names)
 
     def _add_object_names(self, value: Any, names: set[str]) -> None:
         attributes = vars(value)
-        of_class = {name for base in type(value).__mro__ for name in vars(base)}
-        for name in names & (attributes.keys() | of_class):
+        if isinstance(value, LEAF_TYPES):  # what the user put on it, and how it launches
+            read = {name for name in names - _own_names(type(value)) if not name.startswith("__")}
+        else:
+            of_class = {name for base in type(value).__mro__ for name in vars(base)}
+            read = names & (attributes.keys() | of_class)
+        for name in read:
             self._add_of_library(attributes, name, f"an attribute of {type(value).__qualname__}")
             self._add_library_object(attributes.get(name))
-
-    def _add_leaf(self, value: Any) -> None:
-        """A kernel, an operator or the like: what the user put on it, and how it launches."""
-        if id(value) not in self._leaves:
-            self._leaves[id(value)] = value
-            self._saved.save_library(value)
-            self._add_leaf_names(value, self._names)
-
-    def _add_leaf_names(self, value: Any, names: set[str]) -> None:
-        for name in names - _own_names(type(value)):
-            if not name.startswith("__"):
-                self._add_of_library(vars(value), name, f"{type(value).__qualname__}.{name}")
 
     def _add_logger(self, logger: logging.Logger) -> None:
         """What decides whether a logger writes."""

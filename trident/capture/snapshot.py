@@ -141,7 +141,7 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
         parts += [part for pair in inner for part in pair]
     elif isinstance(obj, set):
         inner = copy_set(obj)
-    elif not attributes and not slots and not _can_hold_attributes(obj):
+    elif not (attributes or slots or can_hold_attributes(obj) or hasattr(type(obj), "__slots__")):
         return None
     if not is_library_module(type(obj).__module__):
         parts.append(type(obj))
@@ -150,10 +150,6 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
 
 def _dict_items(obj: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(dict_base(type(obj)).items(obj))
-
-
-def _can_hold_attributes(obj: Any) -> bool:
-    return hasattr(obj, "__dict__") or hasattr(type(obj), "__slots__")
 
 
 def cell_value(cell: types.CellType) -> Any:

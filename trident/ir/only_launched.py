@@ -47,6 +47,11 @@ def only_launched(
     def base(place: Place) -> Place:
         return bases.get(place, place)
 
+    def give(place: Place, output: int) -> None:
+        if place in outputs:  # two results lie in it
+            touched.add(place)
+        outputs[place] = OutputRef(output)
+
     for step in host.steps:
         if isinstance(step, MakeView):
             bases[step.slot] = base(step.base)
@@ -56,18 +61,15 @@ def only_launched(
         elif isinstance(step, Call):
             touched.update(base(place) for place in _places([step.arguments, step.results]))
         elif isinstance(step, GiveView):
-            given = base(step.base)
-            if given in outputs or given not in fresh:
-                touched.add(given)
-            outputs[given] = OutputRef(step.output)
+            if base(step.base) not in fresh:
+                touched.add(base(step.base))
+            give(base(step.base), step.output)
         elif isinstance(step, GiveReference) and not isinstance(step.place, OutputRef):
             touched.add(base(step.place))
         elif isinstance(step, Allocate):
             fresh.add(step.slot)
         elif isinstance(step, GiveOwned):
-            if step.slot in outputs:
-                touched.add(step.slot)
-            outputs[step.slot] = OutputRef(step.output)
+            give(step.slot, step.output)
 
     found: dict[Place, InputRef | OutputRef] = {}
     for place in launched - touched:

@@ -103,12 +103,9 @@ def differences(
         all_before = [*before_words, *state_words]
         for position in found["symbolic"]:  # the specialization leaves these open
             tag = all_before[position - 1]
-            if is_number_tag(tag) and tag != every[position - 1]:
-                continue  # of one type
-            if position < len(words):
-                before_words[position] = every[position]
-            else:
-                state_words[position - len(words)] = every[position]
+            if not is_number_tag(tag) or tag == every[position - 1]:  # numbers of one type
+                all_before[position] = every[position]
+        before_words, state_words = all_before[: len(words)], all_before[len(words) :]
     open_words = found["symbolic"] if record.symbols else ()
     before = _read_call(function, before_words, state_words, known, open_words)
     now = _read_call(function, words, facts.state_words, known)
