@@ -256,12 +256,14 @@ def publish(
     info: SpecializationRecord,
     symbolic: Sequence[int] = ...,
     inference: bool = ...,
+    stages: Sequence[tuple[list[Node], list[tuple[int, int, Any, int]]]] = ...,
 ) -> SpecializationRecord | None:
     """Publishes a specialization, or without a program that these facts run eagerly.
 
     ``symbolic``: positions of the words that are left open, ascending, those of the state counted
     behind the call's own; the program takes all of them as symbols, or none. ``inference``: the
-    program runs in inference mode, whatever the caller's is.
+    program runs in inference mode, whatever the caller's is. ``stages``: nodes and effects, by the
+    stage of the program counted from 1, for the case that it raises there.
 
     Returns:
         The record of what had to make room, or None.
@@ -365,6 +367,10 @@ def copy_set(original: set[Any], copy: set[Any], /) -> None:
 
 def same_sets(left: set[Any], right: set[Any], /) -> bool:
     """Whether two sets hold the same objects in the same order, and `pop` would take the same."""
+
+def changed_contents(held: list[tuple[Any, Any]], /) -> list[int]:
+    """Positions of the dictionaries, lists and sets that do not hold the same objects in the same
+    order as their copies."""
 
 def set_registrations(id: int, /) -> None:
     """Makes a number a fact of every call from now on, in all threads; below 2**32."""

@@ -13,6 +13,7 @@ import torch
 from triton.runtime.jit import JITCallable, KernelInterface
 
 from trident import _C
+from trident.capture.library import note_users_function
 from trident.miss import Optimizer
 from trident.options import Dynamic, OnUnsupported, Options, check_options
 
@@ -123,6 +124,8 @@ def _original_of(target: Any) -> Any:
     if not callable(target):
         kind = type(target).__name__
         raise TypeError(f"trident.optimize takes an nn.Module or a function, not {kind}")
+    if isinstance(target, types.FunctionType):
+        note_users_function(target)
     return target
 
 

@@ -190,6 +190,7 @@ def compile_call(
         record,
         positions,
         capture.inference,
+        capture.stages,
     )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
     return Published(evicted, positions)

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define TRIDENT_ABI_VERSION 4u
+#define TRIDENT_ABI_VERSION 5u
 
 typedef int32_t trident_status;  // 0: done; anything else: an error is pending in this thread
 
@@ -128,6 +128,9 @@ typedef struct trident_frame {
   trident_launch* launches;
   const int64_t* symbols;  // this call's symbolic sizes and integers, and the bits of its doubles
   const trident_tensor* number_tensors;  // borrowed, made of the program's `number_tensors`
+  // How far the call has come, 0 at its begin: before an operator that may raise `run` stores which
+  // changes of Python objects the call's code had made by then.
+  uint32_t stage;
 } trident_frame;
 
 // What the runtime offers to host programs.
@@ -198,6 +201,9 @@ typedef struct trident_program {
   uint32_t num_numbers;
   void (*compute)(const int64_t* symbols, int64_t* numbers);  // NULL where there are none
   trident_status (*run)(trident_frame*);
+  // Stores those outputs that have been made, as the end of `run` does, and leaves the others NULL.
+  // NULL where a call that raises has changed nothing.
+  trident_status (*give)(trident_frame*);
 } trident_program;
 
 typedef const trident_program* (*trident_program_entry_fn)(const trident_api*);

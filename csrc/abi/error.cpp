@@ -12,13 +12,11 @@ trident_status set_pending(std::exception_ptr error) noexcept {
   return 1;
 }
 
-void rethrow_pending() {
+std::exception_ptr take_pending() noexcept {
   std::exception_ptr error = std::exchange(pending, nullptr);
-  if (!error) {
-    throw std::runtime_error(
-        "a Trident host program failed without saying why; please report this");
-  }
-  std::rethrow_exception(std::move(error));
+  if (error) return error;
+  return std::make_exception_ptr(
+      std::runtime_error("a Trident host program failed without saying why; please report this"));
 }
 
 }  // namespace trident::abi

@@ -12,8 +12,8 @@ namespace trident::abi {
 // Keeps `error` as the calling thread's pending error and returns the status to pass on.
 trident_status set_pending(std::exception_ptr error) noexcept;
 
-// Rethrows the pending error of the calling thread; a RuntimeError if a program failed without one.
-[[noreturn]] void rethrow_pending();
+// Takes the pending error of the calling thread; a RuntimeError if a program failed without one.
+std::exception_ptr take_pending() noexcept;
 
 // Runs `body`; an exception becomes the pending error.
 template <typename Body>

@@ -1,5 +1,6 @@
 #include "aten/boxed.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/core/stack.h>
 
@@ -54,6 +55,10 @@ BoxedOp::BoxedOp(c10::OperatorHandle handle, std::string name)
                 ", and only tensors can be passed on");
     returned_.push_back(!written);
   }
+  const auto aliases = [](const c10::Argument& each) { return each.alias_info() != nullptr; };
+  below_views_ = schema.name().starts_with("aten::") &&
+                 std::ranges::none_of(schema.arguments(), aliases) &&
+                 std::ranges::none_of(schema.returns(), aliases);
 }
 
 BoxedOp BoxedOp::resolve(const char* qualified_overload) {
@@ -80,7 +85,12 @@ void BoxedOp::call(const trident_value* args, uint32_t num_args, trident_tensor*
   for (uint32_t i = 0; i < num_args; ++i) {
     stack.push_back(convert(parameters_[i], args[i], name_));
   }
-  handle_.callBoxed(stack);
+  if (below_views_) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    handle_.callBoxed(stack);
+  } else {
+    handle_.callBoxed(stack);
+  }
   TORCH_CHECK(stack.size() == returned_.size(), name_, " returned ", stack.size(),
               " values where its schema says ", returned_.size());
   std::vector<at::Tensor> tensors;

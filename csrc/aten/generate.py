@@ -130,8 +130,9 @@ def without_defaults(declaration: str) -> str:
     return re.sub(r"=(\{[^}]*\}|[^,(){}]+(\(\))?)(?=,|\)$)", "", declaration)
 
 
-def goes_through_dispatcher(function: NativeFunction) -> bool:
-    """In-place and view overloads do, so that ADInplaceOrView keeps versions and view metadata."""
+def makes_views_or_writes(function: NativeFunction) -> bool:
+    """In-place and view overloads, which go through the dispatcher, so that ADInplaceOrView keeps
+    versions and view metadata. For others eager passes it over, too: they may be made of views."""
     kind = function.func.kind()
     return kind in (SchemaKind.inplace, SchemaKind.mutable) or function.is_view_op
 
@@ -145,7 +146,7 @@ def make_entry(function: NativeFunction, headers: Headers, devices: Iterable[str
         backend = headers.declares(function, device)
         if not (backend or composite or derived):
             continue
-        if goes_through_dispatcher(function) or not (backend or composite):
+        if makes_views_or_writes(function) or not (backend or composite):
             shims[device] = dispatched_shim(function)
         elif backend:
             shims[device] = direct_shim(function, device, device)
@@ -183,9 +184,10 @@ def shim_text(name: str, function: NativeFunction, callee: str, arguments: list[
         destinations = [parameter.split()[-1] for parameter in results]
         call = wrapped("give(", [call, *destinations], ")", indent=4)
     head = wrapped(f"trident_status {name}(", parameters, ") {", indent=0)
-    body = f"  return abi::guarded([&] {{ {call}; }});"
+    guard = "abi::guarded" if makes_views_or_writes(function) else "guarded_below_views"
+    body = f"  return {guard}([&] {{ {call}; }});"
     if len(body) > LINE_LIMIT or "\n" in body:
-        body = f"  return abi::guarded([&] {{\n    {call};\n  }});"
+        body = f"  return {guard}([&] {{\n    {call};\n  }});"
     return f"// {function.func}\n{head}\n{body}\n}}\n"
 
 

@@ -78,4 +78,30 @@ bool same_sets(PyObject* left, PyObject* right) {
   return true;
 }
 
+bool comparable_items(PyObject* container, PyObject* copy) {
+  return (PyDict_Check(container) && PyDict_Check(copy)) ||
+         (PyList_Check(container) && PyList_Check(copy)) ||
+         (PyAnySet_Check(container) && PyAnySet_Check(copy));
+}
+
+bool same_items(PyObject* container, PyObject* copy) {
+  if (PyAnySet_Check(container)) return same_sets(container, copy);
+  if (PyList_Check(container)) {
+    const Py_ssize_t size = PyList_GET_SIZE(container);
+    if (size != PyList_GET_SIZE(copy)) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(copy, i)) return false;
+    }
+    return true;
+  }
+  if (PyDict_GET_SIZE(container) != PyDict_GET_SIZE(copy)) return false;
+  Py_ssize_t position = 0, other = 0;
+  PyObject *key, *value, *known_key, *known_value;
+  while (PyDict_Next(container, &position, &key, &value)) {
+    PyDict_Next(copy, &other, &known_key, &known_value);
+    if (key != known_key || value != known_value) return false;
+  }
+  return true;
+}
+
 }  // namespace trident::guards

@@ -77,4 +77,10 @@ void copy_set(PyObject* original, PyObject* copy);
 // take the same one. Places that removed elements have left do not count.
 bool same_sets(PyObject* left, PyObject* right);
 
+// Whether both are dictionaries, both lists, or both sets.
+bool comparable_items(PyObject* container, PyObject* copy);
+
+// Whether one of these holds the same objects in the same order as a copy of it; runs no Python code.
+bool same_items(PyObject* container, PyObject* copy);
+
 }  // namespace trident::guards

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "abi/error.h"
 #include "host/program.h"
 
 namespace trident::host {
@@ -71,6 +72,7 @@ void Frame::begin(const Arena& arena, void* stream, const trident_tensor* call_i
   stream_ = stream;
   inputs = call_inputs;
   symbols = call_symbols;
+  stage = 0;
 }
 
 uint32_t Frame::choose_variants() {
@@ -126,6 +128,14 @@ void Frame::take_outputs(std::vector<TensorRef>& taken) {
                 " did not store its output ", index);
   }
   taken.reserve(taken.size() + output_table_.size());
+  for (trident_tensor& output : output_table_)
+    taken.push_back(take(std::exchange(output, nullptr)));
+}
+
+void Frame::take_unfinished(std::vector<TensorRef>& taken) noexcept {
+  const auto give = program_.description().give;
+  if (give == nullptr) return;
+  if (give(this) != 0) abi::take_pending();  // the run's own error is the one to tell
   for (trident_tensor& output : output_table_)
     taken.push_back(take(std::exchange(output, nullptr)));
 }

@@ -37,6 +37,8 @@ class Frame : public trident_frame {
   uint32_t choose_variants();
   // Moves the outputs out; an error if the program left one unset.
   void take_outputs(std::vector<TensorRef>& taken);
+  // The same after `run` raised: outputs that had not been made are undefined.
+  void take_unfinished(std::vector<TensorRef>& taken) noexcept;
   // Has the call's launches, which are being captured, noted in `captured`.
   void note_launches(std::vector<CapturedLaunch>& captured) { captured_ = &captured; }
   // Releases what the call left in transient slots and outputs.

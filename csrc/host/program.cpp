@@ -97,11 +97,11 @@ void Program::resolve() {
 }
 
 uint32_t Program::run(const trident_tensor* inputs, const int64_t* symbols,
-                      std::vector<TensorRef>& outputs) {
+                      std::vector<TensorRef>& outputs, Unfinished* unfinished) {
   const BelowTheProgram below;
-  if (device_.is_cpu()) return run_on_device(inputs, symbols, &outputs);
+  if (device_.is_cpu()) return run_on_device(inputs, symbols, &outputs, unfinished);
   const c10::DeviceGuard guard(device_);
-  return run_on_device(inputs, symbols, &outputs);
+  return run_on_device(inputs, symbols, &outputs, unfinished);
 }
 
 void Program::capture(const trident_tensor* inputs, const int64_t* symbols,
@@ -109,7 +109,7 @@ void Program::capture(const trident_tensor* inputs, const int64_t* symbols,
   TORCH_CHECK(device_.is_cuda(), "program ", name(), " runs on no GPU");
   const BelowTheProgram below;
   const c10::DeviceGuard guard(device_);
-  run_on_device(inputs, symbols, &outputs, &captured);
+  run_on_device(inputs, symbols, &outputs, nullptr, &captured);
 }
 
 std::map<size_t, size_t> Program::pointers(trident_param_source source) const {
@@ -132,7 +132,7 @@ uint32_t Program::prepare(const trident_tensor* inputs, const int64_t* symbols) 
 }
 
 uint32_t Program::run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                                std::vector<TensorRef>* outputs,
+                                std::vector<TensorRef>* outputs, Unfinished* unfinished,
                                 std::vector<CapturedLaunch>* captured) {
   const c10::Stream stream = c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
   void* native_stream = nullptr;
@@ -155,8 +155,14 @@ uint32_t Program::run_on_device(const trident_tensor* inputs, const int64_t* sym
   if (captured != nullptr) frame->note_launches(*captured);
   const uint32_t compiled = frame->choose_variants();
   if (outputs == nullptr) return compiled;
-  if (description_->run(frame.get()) != 0) [[unlikely]]
-    abi::rethrow_pending();
+  if (description_->run(frame.get()) != 0) [[unlikely]] {
+    const std::exception_ptr error = abi::take_pending();
+    if (unfinished != nullptr) {
+      unfinished->stage = frame->stage;
+      frame->take_unfinished(unfinished->outputs);
+    }
+    std::rethrow_exception(error);
+  }
   frame->take_outputs(*outputs);
   return compiled;
 }

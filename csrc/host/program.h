@@ -24,6 +24,13 @@ namespace trident::host {
 // PyTorch's allocator for a device.
 c10::Allocator* allocator_of(c10::Device device);
 
+// A run that an error ended: the stage it had come to, and the outputs, undefined where they had not
+// been made. Empty for programs whose calls change nothing before an operator that may raise.
+struct Unfinished {
+  uint32_t stage = 0;
+  std::vector<TensorRef> outputs;
+};
+
 // Immutable after load(), but for its pool of idle frames. Calls may run concurrently.
 class Program {
  public:
@@ -41,7 +48,7 @@ class Program {
   // interpreter lock, which the caller should have released. Returns how many kernel variants had
   // to be compiled first.
   TRIDENT_PROFILED uint32_t run(const trident_tensor* inputs, const int64_t* symbols,
-                                std::vector<TensorRef>& outputs);
+                                std::vector<TensorRef>& outputs, Unfinished* unfinished = nullptr);
 
   // The same while the current stream, one of a GPU, is being captured. Appends to `captured` the
   // launches that work on memory which only launches touch.
@@ -116,7 +123,7 @@ class Program {
   void resolve();
   // Without `outputs` the call is only prepared.
   uint32_t run_on_device(const trident_tensor* inputs, const int64_t* symbols,
-                         std::vector<TensorRef>* outputs,
+                         std::vector<TensorRef>* outputs, Unfinished* unfinished = nullptr,
                          std::vector<CapturedLaunch>* captured = nullptr);
   std::unique_ptr<Frame> acquire_frame(const Arena& arena);
   void give_back(std::unique_ptr<Frame> frame) noexcept;

@@ -68,6 +68,17 @@ void bind_guards(py::module_& m) {
     check_sets(left, right);
     return guards::same_sets(left.ptr(), right.ptr());
   });
+  m.def("changed_contents", [](const py::list& held) {
+    py::list changed;
+    for (size_t i = 0; i < held.size(); ++i) {
+      const auto [container, copy] = py::cast<std::pair<py::object, py::object>>(held[i]);
+      if (!guards::comparable_items(container.ptr(), copy.ptr())) {
+        throw py::type_error("pairs of dictionaries, lists or sets");
+      }
+      if (!guards::same_items(container.ptr(), copy.ptr())) changed.append(i);
+    }
+    return changed;
+  });
   m.def("set_registrations", &guards::set_registrations);
   m.def("hold_tensor_classes", &guards::hold_tensor_classes);
   m.def("set_library_predicate",

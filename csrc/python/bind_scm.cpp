@@ -18,7 +18,8 @@ namespace {
 py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Program> program,
                    std::vector<size_t> inputs, const py::list& constants, py::object nodes,
                    size_t result_node, py::object effects, RecordedReads& reads, py::object info,
-                   std::vector<uint32_t> symbolic, bool inference) {
+                   std::vector<uint32_t> symbolic, bool inference,
+                   const std::vector<std::pair<py::object, py::object>>& stages) {
   auto specialization = std::make_shared<Specialization>();
   if (program && program->num_symbols() != 0 && symbolic.size() != program->num_symbols()) {
     throw py::value_error("the program takes another number of symbols");
@@ -58,6 +59,10 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
   }
   specialization->inference = inference;
   specialization->effects = Effects::parse(effects.ptr());
+  for (const auto& [values, changes] : stages) {
+    specialization->stages.push_back(
+        {Template::parse(values.ptr()), Effects::parse(changes.ptr())});
+  }
   specialization->reads = std::move(reads.reads);
   specialization->info = guards::Ref::borrow(info.ptr());
   const auto evicted = module_of(scm).publish(facts.facts, std::move(specialization),
@@ -73,7 +78,8 @@ void bind_scm(py::module_& m) {
   m.def("publish", &publish, py::arg("scm"), py::arg("facts"), py::arg("program").none(true),
         py::arg("inputs"), py::arg("constants"), py::arg("nodes"), py::arg("result_node"),
         py::arg("effects"), py::arg("reads"), py::arg("info"),
-        py::arg("symbolic") = std::vector<uint32_t>(), py::arg("inference") = false);
+        py::arg("symbolic") = std::vector<uint32_t>(), py::arg("inference") = false,
+        py::arg("stages") = py::list());
   m.def(
       "find",
       [](py::handle scm, Facts& facts) -> py::object {

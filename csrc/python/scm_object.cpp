@@ -253,6 +253,10 @@ int Module::traverse(visitproc visit, void* arg) {
     if (const int status = specialization.reads.traverse(visit, arg)) return status;
     if (const int status = specialization.result.traverse(visit, arg)) return status;
     if (const int status = specialization.effects.traverse(visit, arg)) return status;
+    for (const Specialization::Stage& stage : specialization.stages) {
+      if (const int status = stage.values.traverse(visit, arg)) return status;
+      if (const int status = stage.effects.traverse(visit, arg)) return status;
+    }
   }
   return 0;
 }

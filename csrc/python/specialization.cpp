@@ -7,6 +7,7 @@
 
 namespace trident::python {
 
+using guards::PythonError;
 using guards::Ref;
 
 namespace {
@@ -23,6 +24,18 @@ class ReleaseInterpreter {
 
  private:
   PyThreadState* saved_;
+};
+
+// Python's pending error, if there is one, put aside.
+class KeptError {
+ public:
+  KeptError() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~KeptError() { PyErr_Restore(type_, value_, traceback_); }
+  KeptError(const KeptError&) = delete;
+  KeptError& operator=(const KeptError&) = delete;
+
+ private:
+  PyObject *type_, *value_, *traceback_;
 };
 
 }  // namespace
@@ -73,13 +86,31 @@ void Specialization::prepare(const CallFacts& facts) {
   program->prepare(given.data(), symbols.data());
 }
 
-bool Specialization::run_program(CallState& call) {
-  if (!program->runs_kernels()) {
-    return program->run(call.inputs.data(), call.symbols.data(), call.outputs) > 0;
-  }
+bool Specialization::run_program(CallState& call, host::Unfinished& unfinished) {
+  const auto run = [&] {
+    return program->run(call.inputs.data(), call.symbols.data(), call.outputs, &unfinished) > 0;
+  };
+  if (!program->runs_kernels()) return run();
   hold_inputs(call.facts, call.held);
   const ReleaseInterpreter release;
-  return program->run(call.inputs.data(), call.symbols.data(), call.outputs) > 0;
+  return run();
+}
+
+void Specialization::apply_stage(const CallState& call, const host::Unfinished& unfinished) const {
+  if (unfinished.stage == 0) return;
+  const Stage& stage = stages.at(unfinished.stage - 1);
+  const auto containers = [&](const std::vector<size_t>& indices) {
+    std::vector<Ref> found;
+    for (const size_t index : indices) found.push_back(Ref::borrow(call.facts.container(index)));
+    return found;
+  };
+  std::vector<Ref> tensors, built;
+  for (const size_t index : stage.values.tensors_used())
+    tensors.push_back(Ref::borrow(call.facts.tensor(index)));
+  const std::vector<Ref> used = containers(stage.values.containers_used());
+  const std::vector<int64_t> numbers = program->numbers(call.symbols.data());
+  stage.values.build({tensors, used, unfinished.outputs, numbers}, built);
+  stage.effects.apply(containers(stage.effects.containers_used()), built);
 }
 
 bool Specialization::replay_graph(CallState& call) {
@@ -108,7 +139,20 @@ Ref Specialization::run(CallState& call, bool& compiled) {
   for (const size_t index : effects.containers_used())
     call.effect_containers.push_back(Ref::borrow(facts.container(index)));
 
-  if (!replay_graph(call)) compiled = run_program(call) || compiled;
+  if (!replay_graph(call)) {
+    host::Unfinished unfinished;
+    try {
+      compiled = run_program(call, unfinished) || compiled;
+    } catch (...) {
+      const KeptError error;
+      try {
+        apply_stage(call, unfinished);
+      } catch (const PythonError&) {
+        PyErr_WriteUnraisable(nullptr);  // the program's own error is the one to tell
+      }
+      throw;
+    }
+  }
 
   const std::vector<int64_t> numbers = program->numbers(call.symbols.data());
   result.build({call.tensors, call.containers, call.outputs, numbers}, call.built);

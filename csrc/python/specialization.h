@@ -26,6 +26,13 @@ class Specialization : public scm::Entry {
   size_t result_node = 0;
   bool inference = false;  // runs in inference mode, whatever the caller's is
   Effects effects;
+  // What the call's code had changed before an operator that may raise, by the program's stage from
+  // 1 on.
+  struct Stage {
+    Template values;
+    Effects effects;
+  };
+  std::vector<Stage> stages;
   guards::Reads reads;
   // The facts of the call it was made from, for reports, and the positions of those that are left
   // open: words of the state are counted behind those of the call.
@@ -74,8 +81,11 @@ class Specialization : public scm::Entry {
   // References to the call's inputs: while the interpreter lock is released another thread may
   // replace a weight.
   void hold_inputs(const CallFacts& facts, HeldInputs& held) const;
-  bool run_program(CallState& call);   // whether a kernel variant had to be compiled
+  // Whether a kernel variant had to be compiled.
+  bool run_program(CallState& call, host::Unfinished& unfinished);
   bool replay_graph(CallState& call);  // whether a graph served the call
+  // Makes the changes that the call's code had made before the operator that raised.
+  void apply_stage(const CallState& call, const host::Unfinished& unfinished) const;
 
   // The inputs of the last call, and which of them were arguments; what is in between is the state's,
   // and stays while the version of that does.

@@ -35,7 +35,7 @@ trident_status call_typed(const char* name, Parameters... parameters) {
 
 std::string pending_message() {
   try {
-    abi::rethrow_pending();
+    std::rethrow_exception(abi::take_pending());
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
   }

@@ -205,12 +205,33 @@ TEST_F(Chain, an_error_in_the_middle_leaves_the_program_usable) {
   for (const auto& [symbol, text] :
        {std::pair<int64_t, const char*>{1, "stopped after the boxed call"},
         {2, "stopped after the outputs"},
-        {3, "cannot be multiplied"}}) {
+        {3, "cannot be multiplied"},
+        {4, "stopped before the last output"}}) {
     EXPECT_MESSAGE(text, run(x, w, symbol));
     EXPECT_EQ(x.use_count(), 1);
     EXPECT_EQ(x.storage().use_count(), 1);
     expect_works(x, w);
   }
+}
+
+TEST_F(Chain, an_error_tells_how_far_the_run_came) {
+  const auto run_until = [&](int64_t symbol, host::Unfinished& unfinished) {
+    const trident_tensor inputs[] = {host::wrap(x.unsafeGetTensorImpl()),
+                                     host::wrap(w.unsafeGetTensorImpl())};
+    std::vector<TensorRef> outputs;
+    EXPECT_MESSAGE("stopped", program->run(inputs, &symbol, outputs, &unfinished));
+    EXPECT_TRUE(outputs.empty());
+  };
+  host::Unfinished early, late;
+  run_until(1, early);
+  EXPECT_EQ(early.stage, 1u);
+  ASSERT_EQ(early.outputs.size(), 3u);
+  for (const TensorRef& output : early.outputs) EXPECT_FALSE(output.defined());
+  run_until(4, late);
+  EXPECT_EQ(late.stage, 2u);
+  ASSERT_EQ(late.outputs.size(), 3u);
+  for (const TensorRef& output : late.outputs) EXPECT_TRUE(output.defined());
+  expect_works(x, w);
 }
 
 TEST_F(Chain, an_exception_of_a_kernel_is_raised_as_it_is) {

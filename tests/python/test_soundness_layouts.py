@@ -131,3 +131,28 @@ def test_results_that_may_be_undefined_are_not_used(monkeypatch: pytest.MonkeyPa
         fast = trident.optimize(lambda x: tuple(torch.aminmax(x)), on_unsupported="raise")
         with pytest.raises(trident.UnsupportedError, match=r"aminmax.*undefined.*an error"):
             fast(x)
+
+
+def convolves(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.conv1d(x, torch.ones(1, 2, 3), padding=1)
+
+
+def attends(x: torch.Tensor) -> torch.Tensor:
+    query = x[:, None].expand(1, 2, 2, 8).contiguous()
+    return nn.functional.scaled_dot_product_attention(query, query, query)
+
+
+def stacks(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x, x])
+
+
+@pytest.mark.parametrize("function", [convolves, attends, stacks])
+def test_results_are_no_views_where_eagers_are_not(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    fast, x = trident.optimize(function), torch.ones(1, 2, 8)
+    for _ in range(2):
+        with torch.no_grad():
+            result, expected = fast(x), function(x)
+        assert result._is_view() == expected._is_view() and result._version == expected._version
+        result.add_(torch.ones((), requires_grad=True))

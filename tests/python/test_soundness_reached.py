@@ -147,3 +147,18 @@ def test_members_of_a_global_enumeration(member: Any) -> None:
         member.scale = scale
         assert torch.equal(optimized(one()), one() * scale)
     assert optimized.stats()["hits"] == 2
+
+
+@pytest.mark.usefixtures("no_fallback")
+@pytest.mark.parametrize("name", ["_value_", "_name_"])
+def test_name_and_value_of_a_member(name: str) -> None:
+    class Size(enum.Enum):
+        SMALL = 2
+        LARGE = 3
+
+    small = Size.SMALL
+    optimized = optimize(lambda x: x * small.value * len(small.name))
+    for new in (vars(small)[name], vars(small)[name], small.value * "ab", 2 * "ab"):
+        setattr(small, name, len(new) if name == "_value_" and isinstance(new, str) else new)
+        assert torch.equal(optimized(one()), one() * small.value * len(small.name))
+    assert optimized.stats()["hits"] == 2

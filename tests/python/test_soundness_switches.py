@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from soundness_helpers import Pair, check
+from soundness_helpers import Pair, check, describe
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -160,3 +160,17 @@ def test_caches_of_fixed_size(window: int | None, hits: int) -> None:
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
     stats = fast.stats()
     assert stats["hits"] >= hits and stats["hits"] + stats["misses"] == 7
+
+
+def test_empty_memory_is_filled_where_algorithms_are_deterministic() -> None:
+    def forward(x: torch.Tensor) -> Any:
+        return torch.empty(3), torch.empty_like(x), x.new_empty(2, dtype=torch.int32)
+
+    fast, x = trident.optimize(forward), torch.ones(2)
+    fast(x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(2):
+            assert describe(fast(x)) == describe(forward(x))
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -29,8 +29,8 @@ from trident.errors import UnsupportedError
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others cannot be changed
 # Facts of every call tell what these define.
 _IN_ENVIRONMENT = (torch.Tensor, torch.nn.Parameter)
-# What the members of an enumeration have by themselves.
-_OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
+# What the members of an enumeration have by themselves, beside their name and value.
+_OF_MEMBERS = {"__objclass__", "_sort_order_"}
 # How autotuners and heuristics launch.
 _SAYS_HOW = {"configs", "values", "fn", "keys", "best_config"}
 # Known by what they are.
@@ -131,7 +131,7 @@ class AttributeReads:
         return True
 
     def add_member(self, member: enum.Enum, path: str) -> None:
-        """An enumeration's member: attributes that it was given beside its name and value."""
+        """An enumeration's member: its name, value and other attributes, which may be exchanged."""
         for name in vars(member).keys() - _OF_MEMBERS:
             self._saved.save_library(member)
             self._reads.add(vars(member), name)

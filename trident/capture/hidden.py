@@ -10,14 +10,12 @@ code may catch the exception and go on, on a way that eager would not take.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import triton
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -30,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trident.capture.closed_lists import ClosedList
 from trident.capture.disguise import shown_class
 from trident.capture.graph import LIFTS
+from trident.capture.places import is_machinery
 from trident.errors import UnsupportedError
 
 _METHODS = (
@@ -49,12 +48,6 @@ _VALUES = ("tolist",)
 _READS = ("_version", "_base", "grad", "grad_fn", "is_leaf", "output_nr", "_backward_hooks")
 _WRITES = ("data", "requires_grad", "grad")
 
-_MACHINERY = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (torch.__file__, triton.__file__, os.path.dirname(__file__))
-)
-
-
 StandIn = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -70,10 +63,10 @@ def _check(name: str, verb: str) -> None:
     if _active.problems is None:
         return
     frame = sys._getframe(2)
-    path = frame.f_code.co_filename
-    if path.startswith((*_MACHINERY, "<")):
+    if is_machinery(frame):
         return
-    error = UnsupportedError(f"the call {verb} Tensor.{name}", f"{path}:{frame.f_lineno}")
+    where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    error = UnsupportedError(f"the call {verb} Tensor.{name}", where)
     _active.problems.append(error)
     raise error
 
@@ -187,8 +180,7 @@ def show_classes() -> None:
 
 def _getattribute(self: FakeTensor, name: str) -> Any:
     if name == "__class__" and _active.problems is not None:
-        path = sys._getframe(1).f_code.co_filename
-        if not path.startswith((*_MACHINERY, "<")):
+        if not is_machinery(sys._getframe(1)):
             return _class_of(self)
     return object.__getattribute__(self, name)
 

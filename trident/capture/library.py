@@ -7,6 +7,8 @@ import os
 import site
 import sys
 import sysconfig
+import types
+import weakref
 from typing import Any
 
 
@@ -52,13 +54,36 @@ def is_library_globals(namespace: dict[str, Any]) -> bool:
     path = namespace.get("__file__")
     if isinstance(path, str):
         return is_library_file(path)
-    # Interactive code and code made by exec has no file. It is the user's if it is the main module
-    # or a module of its own; what is left are the functions that the standard library generates.
+    # Interactive code and code made by exec has no file. It is the user's if it is the main module,
+    # a module of its own, or of no module and met as a function of the user's; what is left are the
+    # functions that libraries generate.
     name = namespace.get("__name__")
-    if name in sys.builtin_module_names:
-        return True
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    return module is None or vars(module) is not namespace
+    if isinstance(name, str):
+        if name in sys.builtin_module_names:
+            return True
+        module = sys.modules.get(name)
+        if module is not None and vars(module) is namespace:
+            return False
+    return not _functions_over.get(id(namespace))
+
+
+# The user's functions, by the identity of globals that are no module's.
+_functions_over: dict[int, weakref.WeakSet[types.FunctionType]] = {}
+
+
+def note_users_function(function: types.FunctionType) -> None:
+    """Takes note of a function that the user's code or objects hold: one that `exec` made over a
+    dictionary, say, so that what it reads there counts."""
+    namespace = function.__globals__
+    if is_library_globals(namespace) and "__file__" not in namespace and not _is_bare(namespace):
+        _functions_over.setdefault(id(namespace), weakref.WeakSet()).add(function)
+
+
+def _is_bare(namespace: dict[str, Any]) -> bool:
+    """Whether they have no builtins, as those of the methods of named tuples."""
+    return (
+        namespace.get("__builtins__") == {} or namespace.get("__name__") in sys.builtin_module_names
+    )
 
 
 def is_library_module(name: object) -> bool:

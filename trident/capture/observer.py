@@ -5,22 +5,25 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
+import inspect
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from trident.capture.attribute_reads import AttributeReads
 from trident.capture.caches import Caches, parts_of
 from trident.capture.code import CodeFacts, code_facts, imported_modules
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.leaves import LEAF_TYPES
-from trident.capture.library import is_library_globals, is_library_module
+from trident.capture.library import is_library_globals, is_library_module, note_users_function
 from trident.capture.loaded_modules import LoadedModules
 from trident.capture.objects import attributes_of, can_hold_attributes, slot_values
 from trident.capture.outside import leading_to, root_of_cell, root_of_global
+from trident.capture.past_clones import PastClones
 from trident.capture.reads import Read, ReadSet
 from trident.capture.saved_names import SavedNames
 from trident.capture.shadow import Shadow
@@ -37,18 +40,16 @@ class Observer:
     """
 
     def __init__(self, containers: list[Any], arguments: Iterable[Any]) -> None:
-        self.shadow: Shadow | None = None
-        self.problem: UnsupportedError | None = None
+        self.problem: Exception | None = None
+        self.past_clones = PastClones(containers)
         self._reads = ReadSet()
         self._saved = SavedNames()
         self._loaded = LoadedModules(self._reads)
         self._attributes = AttributeReads(self._reads, self._saved, self._loaded, self._add_value)
-        self._snapshot = Snapshot(self._is_clone, self._attributes.meet)
+        self._snapshot = Snapshot(self._is_clone, self._attributes.meet, self.past_clones.note)
         self._functions: dict[int, types.FunctionType] = {}
         self._nested: set[types.CodeType] = set()
         self._codes: dict[types.CodeType, CodeFacts] = {}
-        self._aliased: list[tuple[Any, str]] = []
-        self._containers = {id(container) for container in containers}
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = Caches()
         for argument in arguments:
@@ -75,6 +76,8 @@ class Observer:
 
     def _reach(self, value: Any, path: str) -> None:
         """Takes note of what a fact of the call knows by identity, though it has contents."""
+        if isinstance(value, types.FunctionType):
+            note_users_function(value)
         if isinstance(value, types.MethodType):
             value = value.__self__
         if isinstance(value, (types.ModuleType, type, enum.Enum, *LEAF_TYPES)):
@@ -88,6 +91,15 @@ class Observer:
                 for name, value in [*vars(base).items()]:
                     self._reach(value, f"{base.__qualname__}.{name}")
 
+    @property
+    def shadow(self) -> Shadow | None:
+        """What the trace runs over, once it runs."""
+        return self.past_clones.shadow
+
+    @shadow.setter
+    def shadow(self, shadow: Shadow) -> None:
+        self.past_clones.shadow = shadow
+
     def _is_clone(self, obj: Any) -> bool:
         return self.shadow is not None and self.shadow.is_clone(obj)
 
@@ -97,12 +109,19 @@ class Observer:
         """Called by the native recorder before a function of the user's runs for the first time.
 
         Raises:
-            UnsupportedError: where the function does what cannot be replayed; `problem` keeps it,
-                for the case that the user's code catches it.
+            UnsupportedError: where the function does what cannot be replayed; see `keeping`.
+        """
+        self.keeping(lambda: self._enter(function, code, namespace))
+
+    def keeping(self, check: Callable[[], None]) -> None:
+        """Runs a check in the middle of the user's code, which may catch what it raises.
+
+        Raises:
+            Exception: as the check does; `problem` keeps it.
         """
         try:
-            self._enter(function, code, namespace)
-        except UnsupportedError as error:
+            check()
+        except Exception as error:
             self.problem = self.problem or error
             raise
 
@@ -169,19 +188,54 @@ class Observer:
         for module in self._loaded.found_by(facts):
             self._attributes.add_module(module)
 
+    def container_of(self, value: Any, path: str) -> int | None:
+        """The index among the call's containers of an object that code got past the clones; None
+        for what the call made, and for leaves.
+
+        Raises:
+            UnsupportedError: where it is no container of the call, or a function that would hold
+                objects of the trace.
+        """
+        if isinstance(value, types.FunctionType):
+            if self._is_made_by_trace(value) or any(map(self._is_of_trace, _held_by(value))):
+                raise UnsupportedError(f"{path} is a function that the call creates")
+            return None
+        if isinstance(value, type) and self._ran_body_of(value):
+            raise UnsupportedError(f"{path} is a class that the call creates")
+        if value not in self._snapshot or isinstance(value, (type, types.ModuleType)):
+            return None
+        if type(value) in (tuple, frozenset) or isinstance(value, (*_VALUE_TYPES, enum.Enum)):
+            return None
+        index = self.past_clones.index_of(value)
+        if index is None:
+            raise UnsupportedError(f"{path} is an object that neither arguments nor state hold")
+        return index
+
+    def _ran_body_of(self, cls: type) -> bool:
+        """Whether the call has run a class statement that made this class."""
+        return any(
+            code.co_qualname == cls.__qualname__ and not code.co_flags & inspect.CO_OPTIMIZED
+            for code in self._codes
+        )
+
+    def _is_of_trace(self, value: Any) -> bool:
+        return isinstance(value, FakeTensor) or self._is_clone(value)
+
     def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
         """Takes note of a global or closure variable's present value."""
         self._loaded.note(value)
         if isinstance(value, types.ModuleType):
             self._attributes.add_module(value)
             return
-        if id(value) in self._containers and not isinstance(value, types.FunctionType):
+        if self.past_clones.index_of(value) is not None and not isinstance(
+            value, types.FunctionType
+        ):
             facts = code_facts(code) if code is not None else None
             if facts is not None and facts.compares_identity:
                 raise UnsupportedError(
                     f"{path} is also an attribute or argument, and the code compares identities"
                 )
-            self._aliased.append((value, path))
+            self.past_clones.note(value, path)
         if isinstance(value, type):
             if self._attributes.add_class(value) and not is_library_module(value.__module__):
                 self._reach_attributes(value)
@@ -205,13 +259,9 @@ class Observer:
         """A name that the user's code looks up in a module; None stands for all.
 
         Raises:
-            UnsupportedError: as `enter` does.
+            UnsupportedError: where the name is none that can be guarded; see `keeping`.
         """
-        try:
-            self._attributes.add_looked_up(module, name)
-        except UnsupportedError as error:
-            self.problem = self.problem or error
-            raise
+        self.keeping(lambda: self._attributes.add_looked_up(module, name))
 
     @property
     def codes(self) -> tuple[types.CodeType, ...]:
@@ -255,11 +305,9 @@ class Observer:
             UnsupportedError: where the trace changed through a clone what is also read otherwise.
         """
         changed = {id(container) for container in changed_containers}
-        for value, path in self._aliased:
-            if id(value) in changed:
-                raise UnsupportedError(
-                    f"the call changes what is both {path} and held by an argument or the state"
-                )
+        self.past_clones.check(
+            changed, any(facts.compares_identity for facts in self._codes.values())
+        )
         for function in self._functions.values():
             self._reads.add_function(function)
         for code, namespace in executed:
@@ -292,6 +340,13 @@ class Observer:
         self.problem = self.problem or problem
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
+
+
+def _held_by(function: types.FunctionType) -> Iterator[Any]:
+    """What a function's closure and defaults hold."""
+    yield from map(cell_value, function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
 
 
 # Objects of their subclasses can have attributes, and are not cloned.

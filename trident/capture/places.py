@@ -10,21 +10,28 @@ from typing import Any
 import torch
 import triton
 
+from trident.capture.library import is_library_globals
+
+_GENERATED = ("<frozen", "<eval_with_key")
 _MACHINERY = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, triton.__file__, os.path.dirname(__file__))
 )
 
 
-def _is_machinery(path: str) -> bool:
-    return path.startswith((*_MACHINERY, "<"))
+def is_machinery(frame: types.FrameType) -> bool:
+    """Whether a frame runs code of PyTorch, Triton, Trident, or code that a library generated."""
+    path = frame.f_code.co_filename
+    if not path.startswith("<"):
+        return path.startswith(_MACHINERY)
+    return path.startswith(_GENERATED) or is_library_globals(frame.f_globals)
 
 
 def current_line() -> str | None:
     """``file.py:line`` of the innermost line outside of the machinery that runs now."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _is_machinery(frame.f_code.co_filename):
+        if not is_machinery(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
@@ -36,7 +43,7 @@ def place_of(error: BaseException) -> str | None:
     traceback = error.__traceback__
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
-        if not _is_machinery(path):
+        if not is_machinery(traceback.tb_frame):
             place = f"{path}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
@@ -58,7 +65,7 @@ class Places:
         place = ""
         while frame is not None:
             code = frame.f_code
-            if not place and not _is_machinery(code.co_filename):
+            if not place and not is_machinery(frame):
                 place = f"{code.co_filename}:{frame.f_lineno}"
             if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
                 path = self._modules.get(id(frame.f_locals.get("self")))

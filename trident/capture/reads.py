@@ -64,7 +64,7 @@ _ABSENT = object()
 def is_machinery(namespace: dict[str, Any]) -> bool:
     """Whether code with these globals belongs to the trace rather than to the call."""
     name = namespace.get("__name__")
-    return not isinstance(name, str) or name.startswith(_MACHINERY)
+    return name.startswith(_MACHINERY) if isinstance(name, str) else is_library_globals(namespace)
 
 
 class ReadSet:

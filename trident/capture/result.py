@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from trident import _C
+    from trident.capture.failures import Stage
     from trident.capture.reads import Read
     from trident.capture.symbols import Symbols
     from trident.capture.template import Node
@@ -50,6 +51,8 @@ class Capture:
         nodes: the template of the result and of the effects' values (`trident.capture.template`).
         result_node: the template node of the call's result.
         effects: ``(kind, container, key, node)``, replayed after the host program.
+        stages: by number, counted from 1, what is replayed if an operator raises whose
+            ``meta["stage"]`` says so.
         numbers: expressions that ``nodes`` name by position.
         reads: what the code that ran read from outside of its arguments and attributes.
         recorded: the values of these reads when the trace ended.
@@ -71,6 +74,7 @@ class Capture:
     nodes: list[Node] = dataclasses.field(default_factory=list)
     result_node: int = 0
     effects: list[tuple[int, int, Any, int]] = dataclasses.field(default_factory=list)
+    stages: list[Stage] = dataclasses.field(default_factory=list)
     numbers: list[Size | Real] = dataclasses.field(default_factory=list)
     reads: list[Read] = dataclasses.field(default_factory=list)
     recorded: _C.Reads | None = None

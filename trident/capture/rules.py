@@ -133,7 +133,8 @@ def _python_functions() -> Iterator[tuple[Any, str, str]]:
     for function in (inspect.currentframe, inspect.stack, inspect.trace):
         yield function, f"inspect.{function.__name__}", _INSIDE
     yield threading.Thread.start, "Thread.start", _INSIDE
-    yield threading.current_thread, "threading.current_thread", _INSIDE
+    for name in ("current_thread", "active_count", "enumerate", "main_thread"):
+        yield getattr(threading, name), f"threading.{name}", _INSIDE
 
 
 def _compiling_functions() -> Iterator[Any]:
@@ -146,11 +147,26 @@ def _compiling_functions() -> Iterator[Any]:
         yield flex_attention.flex_attention
 
 
+# Settings that no result of a kernel depends on. PyTorch itself may ask for them.
+_SETTINGS = (
+    *("is_autocast_cache_enabled", "is_anomaly_enabled", "is_anomaly_check_nan_enabled"),
+    *("_get_warnAlways", "_is_multithreading_enabled"),
+    *("_check_sparse_tensor_invariants", "_get_sdp_priority_order"),
+    *("_get_linalg_preferred_backend", "_get_blas_preferred_backend"),
+    *("_cuda_get_cudnn_benchmark_limit", "_get_nnpack_enabled", "_is_fwd_grad_enabled"),
+    "_is_view_replay_enabled",
+)
+
+
 def _torch_functions() -> dict[Any, Any]:
     """PyTorch's own state that a host program does not touch; whoever asks or changes it."""
     rules: dict[Any, Any] = {}
     for name in ("manual_seed", "seed", "set_state", "get_state", "initial_seed"):
         rules[getattr(torch.Generator, name)] = (f"the call uses Generator.{name}",)
+    for name in _SETTINGS:
+        function = getattr(torch, name, None) or getattr(torch._C, name, None)
+        if function is not None:
+            rules[function] = f"the call asks for a setting that is no fact of a call: {name}"
     rules[torch.set_default_device] = ("the call sets the default device",)
     native: Any = torch._C
     for cls in (torch.Event, getattr(native, "_CudaEventBase", None)):

@@ -11,7 +11,7 @@ import functools
 import gc
 import types
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -71,6 +71,7 @@ class Shadow:
         self.tensor_of = {id(fake): index for index, fake in enumerate(fakes)}
         self._fakes = fakes
         self._own: set[int] = set()  # ids of clones
+        self._cloned: set[int] = set()  # indexes of the containers that have one
         self._dictionaries: dict[int, dict[str, Any]] = {}  # instance dictionary -> the clone's
         self._attributes = [
             self._clone_attributes(t, f) for t, f in zip(tensors, fakes, strict=True)
@@ -94,6 +95,7 @@ class Shadow:
             clone = self._clone_container(obj)
         if clone is not obj:
             self._own.add(id(clone))
+            self._cloned.add(self._containers[id(obj)])
         self._clones[id(obj)] = clone
         self.container_of.setdefault(id(clone), self._containers[id(obj)])
         self._keep.append(clone)
@@ -109,6 +111,10 @@ class Shadow:
         """What stands for a tensor of the call's facts; None for any other."""
         fake: torch.Tensor | None = self._clones.get(id(tensor))
         return fake
+
+    def has_clone(self, container: int) -> bool:
+        """Whether the trace reaches a clone of a container of the call's facts."""
+        return container in self._cloned
 
     def is_clone(self, obj: Any) -> bool:
         """Whether an object belongs to the trace and not to the user."""
@@ -294,12 +300,17 @@ class Shadow:
             return any(self._is_stateful(item) for item in value)
         return not isinstance(value, (range, slice))
 
-    def changes(self) -> list[Change]:
-        """What the trace changed in the clones, in the order in which they were made.
+    @property
+    def clones(self) -> list[Cloned]:
+        """The clones that the trace may change, in the order in which they were made."""
+        return self._made
+
+    def changes(self, clones: Iterable[Cloned] | None = None) -> list[Change]:
+        """What the trace changed in these of the clones, or in all.
 
         Raises:
             UnsupportedError: for a change that cannot be replayed natively.
         """
-        found = find_changes(self._made)
+        found = find_changes(self._made if clones is None else clones)
         check_attributes(zip(self._fakes, self._attributes, strict=True))
         return found

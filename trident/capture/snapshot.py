@@ -18,7 +18,7 @@ import torch
 
 from trident import _C
 from trident.capture.leaves import LEAF_TYPES
-from trident.capture.library import is_library_globals, is_library_module
+from trident.capture.library import is_library_globals, is_library_module, note_users_function
 from trident.capture.objects import (
     attributes_of,
     can_hold_attributes,
@@ -39,11 +39,18 @@ class Snapshot:
         is_clone: tells which objects belong to the trace and may change.
         meet: is called with each leaf of `LEAF_TYPES` that is reached, and each class of an object,
             at least once.
+        reach: is called with each object that is saved, and its path.
     """
 
-    def __init__(self, is_clone: Callable[[Any], bool], meet: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        is_clone: Callable[[Any], bool],
+        meet: Callable[[Any], None],
+        reach: Callable[[Any, str], None],
+    ) -> None:
         self._is_clone = is_clone
         self._meet = meet
+        self._reach = reach
         self._classes: set[type] = set()
         self._saved: dict[int, tuple[Any, str, Any]] = {}
 
@@ -72,6 +79,7 @@ class Snapshot:
             if len(self._saved) > _LIMIT:
                 raise UnsupportedError(f"{path} reaches more than a million objects")
             self._saved[id(current)] = (current, path, contents[0])
+            self._reach(current, path)
             pending.extend(contents[1])
 
     def changed(self) -> str | None:
@@ -109,6 +117,7 @@ def _contents(obj: Any) -> tuple[Any, list[Any]] | None:
             value for value in members.values() if not isinstance(value, types.FunctionType)
         ]
     if isinstance(obj, types.FunctionType):
+        note_users_function(obj)
         if is_library_globals(obj.__globals__):
             return None
         cells = [cell_value(cell) for cell in obj.__closure__ or ()]

@@ -51,6 +51,11 @@ class SoftWord:
     place: Any
 
     @property
+    def is_item(self) -> bool:
+        """Whether it is a number that a container holds, as an item or attribute."""
+        return self.kind not in (*OF_TENSORS, *OF_ARGUMENTS)
+
+    @property
     def is_attribute(self) -> bool:
         """Whether ``place`` is the name of an attribute."""
         return self.kind in _ATTRIBUTES

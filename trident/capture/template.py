@@ -10,6 +10,7 @@ import collections
 import enum
 import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -64,31 +65,65 @@ _LEAVES = (
 )
 
 
+class Surroundings:
+    """What templates of one call name beside its clones: the program's results, the user's objects.
+
+    Args:
+        symbols: of a symbolic capture.
+        container_of: the index among the call's containers of an object of the user's that the
+            code reached past the clones; None for one that the call made.
+
+    Attributes:
+        outputs: tensors that the program has to return, in order.
+        numbers: numbers that it has to compute from the symbols, in order.
+    """
+
+    def __init__(
+        self, symbols: Symbols | None, container_of: Callable[[Any, str], int | None]
+    ) -> None:
+        self.symbols = symbols
+        self.container_of = container_of
+        self.outputs: list[torch.Tensor] = []
+        self.numbers: list[Size | Real] = []
+        self._positions: dict[int, int] = {}
+
+    def output(self, tensor: torch.Tensor) -> int:
+        """The position of an output, which a tensor becomes when it is first asked for."""
+        position = self._positions.setdefault(id(tensor), len(self.outputs))
+        if position == len(self.outputs):
+            self.outputs.append(tensor)
+        return position
+
+    def number(self, number: Size | Real) -> int:
+        """The position of a number."""
+        if number not in self.numbers:
+            self.numbers.append(number)
+        return self.numbers.index(number)
+
+
 class TemplateBuilder:
-    """Describes objects of a finished trace by what they are made of.
+    """Describes objects of a trace by what they are made of.
 
     Args:
         shadow: of the call.
-        symbols: of a symbolic capture; numbers computed from them are filled in at each call.
+        surroundings: of the call; receives what the nodes name of the host program.
 
     Attributes:
         nodes: the template so far.
-        outputs: tensors that the host program has to return, in order.
-        numbers: numbers that the host program has to compute, in order.
+        described: the objects that the nodes stand for.
     """
 
-    def __init__(self, shadow: Shadow, symbols: Symbols | None = None) -> None:
+    def __init__(self, shadow: Shadow, surroundings: Surroundings) -> None:
         self.nodes: list[Node] = []
-        self._symbols = symbols
-        self.outputs: list[torch.Tensor] = []
-        self.numbers: list[Size | Real] = []
+        self._surroundings = surroundings
+        self._symbols = surroundings.symbols
         self._shadow = shadow
         self._known: dict[int, int] = {}
         self._open: set[int] = set()
-        self._keep: list[Any] = []
+        self.described: list[Any] = []
 
     def add(self, value: Any, path: str) -> int:
-        """The node that builds `value`. `path` names it in messages.
+        """The node that builds `value` as it is now. `path` names it in messages.
 
         Raises:
             UnsupportedError: for an object that native code cannot build.
@@ -104,7 +139,7 @@ class TemplateBuilder:
         self.nodes.append(node)
         index = len(self.nodes) - 1
         self._known[id(value)] = index
-        self._keep.append(value)
+        self.described.append(value)
         return index
 
     def add_list(self, items: list[Any], path: str) -> int:
@@ -120,9 +155,10 @@ class TemplateBuilder:
             index = self._shadow.tensor_of.get(id(value if known is None else known))
             if index is not None:
                 return (Kind.TENSOR, index, (), ())
-            self.outputs.append(value)
-            return (Kind.OUTPUT, len(self.outputs) - 1, (), ())
+            return (Kind.OUTPUT, self._surroundings.output(value), (), ())
         container = self._shadow.container_of.get(id(value))
+        if container is None:
+            container = self._surroundings.container_of(value, path)
         if container is not None:
             return (Kind.CONTAINER, container, (), ())
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -149,11 +185,10 @@ class TemplateBuilder:
             if isinstance(number, int):
                 return (Kind.CONSTANT, number, (), ())
             expressions.text(number)  # refuses what cannot be computed
-            self.numbers.append(number)
-            return (Kind.INTEGER, len(self.numbers) - 1, (), ())
+            return (Kind.INTEGER, self._surroundings.number(number), (), ())
         if self._symbols is not None and isinstance(value, torch.SymFloat):
-            self.numbers.append(self._symbols.reals.real_of(value))
-            return (Kind.DOUBLE, len(self.numbers) - 1, (), ())
+            number = self._symbols.reals.real_of(value)
+            return (Kind.DOUBLE, self._surroundings.number(number), (), ())
         raise UnsupportedError(f"{path} is a number computed from sizes that vary")
 
     def _describe_container(self, value: Any, path: str) -> Node:

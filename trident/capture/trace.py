@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from trident.capture.addresses import Addresses, real_address_mod_16
 from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_attribute_tests
+from trident.capture.failures import Failures, add_effects
 from trident.capture.gradients import GradientWatch
 from trident.capture.graph import (
     constants_of,
@@ -37,7 +38,7 @@ from trident.capture.process_state import ProcessState
 from trident.capture.result import Capture
 from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
-from trident.capture.soft_words import OF_ARGUMENTS, SoftWord, SymbolicWords
+from trident.capture.soft_words import NeedsValueError, SoftWord, SymbolicWords
 from trident.capture.surroundings import (
     check_module_class,
     forget_source,
@@ -48,7 +49,7 @@ from trident.capture.surroundings import (
     unseen_trace,
 )
 from trident.capture.symbols import Symbols
-from trident.capture.template import TemplateBuilder
+from trident.capture.template import Surroundings, TemplateBuilder
 from trident.capture.whole_operators import restore_operators, whole_operators
 from trident.collection import no_garbage_collection
 from trident.errors import NotReadyError, TridentError, UnsupportedError
@@ -230,6 +231,8 @@ class TracedCall:
         )
         inputs = take_inputs(graph, self._tensors, names)
         reads = self._reads(executed)
+        doubled = set(self._observer.past_clones.doubled())
+        self._fix(word for word in self._numbers if word.is_item and word.index in doubled)
         try:
             recorded = _C.Reads(reads)
         except ValueError as problem:
@@ -242,13 +245,14 @@ class TracedCall:
             constants=constants,
             launches=self._launches,
             device=device_of(graph),
-            nodes=self._template.nodes,
+            nodes=self._nodes,
             result_node=self._result_node,
             effects=self._effects,
             reads=reads,
             recorded=recorded,
             codes=self._observer.codes,
-            numbers=self._template.numbers,
+            numbers=self._surroundings.numbers,
+            stages=self._failures.stages,
             symbols=self._symbols,
             python_operators=dict.fromkeys(self._operators.called, ""),
             inference=self._inference,
@@ -277,21 +281,26 @@ class TracedCall:
         """The call over shadow objects, for `make_fx`; returns the output tensors."""
         fakes = list(values[: len(self._tensors)])
         numbers = dict(zip(self._numbers, values[len(self._tensors) :], strict=True))
-        items = {word: value for word, value in numbers.items() if word.kind not in OF_ARGUMENTS}
+        items = {word: value for word, value in numbers.items() if word.is_item}
         self._fakes = fakes
         shadow = Shadow(self._tensors, fakes, self._containers, items, self._closed)
         self._observer.shadow = self._shadow = shadow
         function = shadow.clone(self._function)
         given = [shadow.clone(value) for value in (*self._args, *self._kwargs.values())]
         for word, number in numbers.items():
-            if word.kind in OF_ARGUMENTS:
+            if not word.is_item:
                 given[word.index] = number
+        self._fix(word for word in items if not shadow.has_clone(word.index))
         args = tuple(given[: len(self._args)])
         kwargs = dict(zip(self._kwargs, given[len(self._args) :], strict=True))
         self._places = Places(
             {id(module): path for path, module in function.named_modules()}
             if isinstance(function, torch.nn.Module)
             else {}
+        )
+        self._surroundings = Surroundings(self._symbols, self._observer.container_of)
+        self._failures = Failures(
+            shadow, self._surroundings, TracedCall._run.__code__, lambda: self._observer.codes
         )
         self._annotate_nodes()
         gradients = GradientWatch(fakes)
@@ -308,31 +317,32 @@ class TracedCall:
             result = function(*args, **kwargs)
         for refused in (*problems, *read_lists):
             raise refused  # the user's code caught it
-        template = TemplateBuilder(shadow, self._symbols)
+        template = TemplateBuilder(shadow, self._surroundings)
         self._result_node = template.add(result, "the result")
-        self._effects = []
-        for change in shadow.changes():
-            node = 0
-            if change.value is not None or change.kind in (0, 2):
-                where = f"the value assigned to {change.key!r}"
-                node = (
-                    template.add_list(change.value, where)
-                    if change.key is None
-                    else template.add(change.value, where)
-                )
-            self._effects.append((int(change.kind), change.container, change.key, node))
-        self._template = template
-        for tensor in template.outputs:
+        self._effects = add_effects(shadow, template)
+        self._nodes = template.nodes
+        outputs = self._surroundings.outputs
+        for tensor in outputs:
             if not isinstance(tensor, FakeTensor):
                 raise UnsupportedError("the call returns a tensor that it did not compute")
             if isinstance(tensor, torch.nn.Parameter):
                 raise UnsupportedError("the call returns a new parameter")
             if user_attributes(tensor):
                 raise UnsupportedError("the call puts an attribute on a tensor that it returns")
-        self._mode.refuse_unlike_kernel(template.outputs)
-        gradients.check(template.outputs)
-        self._inference = self._makes_inference_tensors(template.outputs)
-        return template.outputs
+        self._mode.refuse_unlike_kernel(outputs)
+        gradients.check(outputs)
+        self._inference = self._makes_inference_tensors(outputs)
+        return outputs
+
+    def _fix(self, words: Iterable[SoftWord]) -> None:
+        """Gives up symbols for numbers that code reads in the user's own objects.
+
+        Raises:
+            NeedsValueError: if there are any.
+        """
+        positions = [word.position for word in words]
+        if positions:
+            raise NeedsValueError(positions, "a number that varies is held by a class or the like")
 
     def _makes_inference_tensors(self, outputs: list[torch.Tensor]) -> bool:
         """Whether the code turned inference mode on for what it returns or assigns.
@@ -368,7 +378,7 @@ class TracedCall:
         return self._observer.finish(changed, executed)
 
     def _annotate_nodes(self) -> None:
-        """Notes on each node of the trace where it comes from."""
+        """Notes on each node of the trace where it comes from, and what had been changed before."""
         proxy_mode = get_proxy_mode()
         if proxy_mode is None:
             raise TridentError("make_fx runs without its proxy mode; please report this")
@@ -379,6 +389,7 @@ class TracedCall:
             node: torch.fx.Node = create_node(*args, **kwargs)
             if node.op == "call_function":
                 node.meta["where"] = self._places.current()
+                self._observer.keeping(lambda: self._failures.meet(node))
             return node
 
         vars(graph)["create_node"] = create

@@ -21,6 +21,7 @@ from trident.ir.steps import (
     GiveReference,
     GiveView,
     HostProgram,
+    InputRef,
     Launch,
     MakeView,
     Release,
@@ -33,10 +34,11 @@ _LONGEST_SECTION = 200
 
 @dataclasses.dataclass
 class _Section:
-    """Consecutive steps of one part of the model."""
+    """Consecutive steps of one part of the model; ``gives``: those that store the outputs."""
 
     title: str
     function: str
+    gives: bool = False
     lines: list[str] = dataclasses.field(default_factory=list)
     steps: int = 0
 
@@ -61,11 +63,20 @@ class RunFunction:
         self._layouts: dict[str, str] = {}
         self._module = ""
         self._line: str | None = None
+        self._stage = 0
+        self.has_stages = False
 
     def text(self, host: HostProgram) -> str:
-        """The section functions and `run`."""
-        for step in host.steps:
-            self._add(step)
+        """The section functions and `run`; and `give`, which it ends with, in a call of stages.
+
+        That stores the outputs that there are, also where `run` came to no end.
+        """
+        self.has_stages = any(
+            isinstance(each, Call) and each.operation.stage for each in host.steps
+        )
+        first_output = _first_output(host.steps)
+        for position, step in enumerate(host.steps):
+            self._add(step, gives=position >= first_output)
         functions = [
             f"// {names.comment(section.title)}\n"
             f"static trident_status {section.function}(trident_frame* frame) {{\n"
@@ -74,21 +85,21 @@ class RunFunction:
             + "  return 0;\n}\n"
             for section in self._sections
         ]
-        calls = "".join(f"  TRIDENT_TRY({each.function}(frame));\n" for each in self._sections)
-        unused = "" if self._sections else "  (void)frame;\n"
-        run = (
-            f"static trident_status run(trident_frame* frame) {{\n{unused}{calls}  return 0;\n}}\n"
-        )
-        return "\n".join([*functions, run])
+        calls = [each.function for each in self._sections]
+        if self.has_stages:
+            gives = [each.function for each in self._sections if each.gives]
+            functions.append(_calling("give", gives))
+            calls = [each for each in calls if each not in gives] + ["give"]
+        return "\n".join([*functions, _calling("run", calls)])
 
     def layouts(self) -> list[str]:
         """Definitions of the layouts that allocations and views use."""
         return list(self._layouts.values())
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: Step, gives: bool) -> None:
         operation = step.operation if isinstance(step, (Call, Launch, Allocate)) else None
-        if isinstance(step, (GiveView, GiveReference, GiveOwned)):
-            section = self._section("outputs", "the outputs")
+        if gives:
+            section = self._section("outputs", "the outputs", gives=True)
         elif operation is not None or not self._sections:
             section = self._section_of(operation)
         else:
@@ -96,20 +107,33 @@ class RunFunction:
         section.steps += 1
         if operation is not None:
             section.lines += self._place_comments(operation, section)
+        if isinstance(step, Call) and step.operation.stage not in (None, self._stage):
+            self._stage = step.operation.stage
+            section.lines.append(f"frame->stage = {self._stage};")
         statements = self._statements(step)
-        if len(statements) > 1 and isinstance(step, (Call, Allocate, MakeView, GiveView)):
+        given = self._given(step) if gives and self.has_stages else None
+        if given is not None:
+            statements = [f"if ({given} != nullptr) {{", *(f"  {s}" for s in statements), "}"]
+        elif len(statements) > 1 and isinstance(step, (Call, Allocate, MakeView, GiveView)):
             statements = ["{", *(f"  {statement}" for statement in statements), "}"]
         section.lines += statements
+
+    def _given(self, step: Step) -> str | None:
+        """What a step that stores an output reads, if `run` may not have come to make it."""
+        place = step.place if isinstance(step, GiveReference) else None
+        if isinstance(step, (GiveView, MakeView)):
+            place = step.base
+        return None if place is None or isinstance(place, InputRef) else self._scope.tensor(place)
 
     def _section_of(self, operation: Operation | None) -> _Section:
         module = operation.module if operation is not None else ""
         part = _part(module)
         return self._section(part or "forward", part or "the call")
 
-    def _section(self, function: str, title: str) -> _Section:
+    def _section(self, function: str, title: str, gives: bool = False) -> _Section:
         current = self._sections[-1] if self._sections else None
         if current is None or current.title != title or current.steps >= _LONGEST_SECTION:
-            current = _Section(title, self._scope.functions.unique(f"run_{function}"))
+            current = _Section(title, self._scope.functions.unique(f"run_{function}"), gives)
             self._sections.append(current)
             self._module, self._line = "", None
         return current
@@ -187,6 +211,23 @@ class RunFunction:
         definition = f"static const trident_layout {name} = {text};"
         known = self._layouts.setdefault(text, definition)
         return [], known.split()[3]
+
+
+def _first_output(steps: Sequence[Step]) -> int:
+    """The position of the steps that store the outputs, with the views that they take: the last."""
+    position = len(steps)
+    while position and isinstance(
+        steps[position - 1], (GiveView, GiveReference, GiveOwned, MakeView)
+    ):
+        position -= 1
+    return position
+
+
+def _calling(name: str, functions: Sequence[str]) -> str:
+    """A function that calls others in turn."""
+    body = "".join(f"  TRIDENT_TRY({each}(frame));\n" for each in functions)
+    unused = "" if functions else "  (void)frame;\n"
+    return f"static trident_status {name}(trident_frame* frame) {{\n{unused}{body}  return 0;\n}}\n"
 
 
 def layout_literal(scope: Scope, layout: Layout) -> str:

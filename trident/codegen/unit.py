@@ -85,7 +85,7 @@ def write_unit(
         _table("trident_import", "kImports", [each.entry() for each in typed.imports]),
         _table("char* const", "kBoxed", [names.string(each) for each in boxed.operators]),
         _table("trident_scalar", "kNumberTensors", scope.constants.numbers),
-        _entry(program, host, scope, launches, typed, boxed, symbols),
+        _entry(program, host, scope, launches, typed, boxed, symbols, run),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -126,6 +126,7 @@ def _entry(
     typed: TypedCalls,
     boxed: BoxedCalls,
     symbols: SymbolTable,
+    run: RunFunction,
 ) -> str:
     def table(name: str, rows: object) -> str:
         return name if rows else "nullptr"
@@ -156,6 +157,7 @@ def _entry(
         (len(symbols.numbers), "num_numbers"),
         ("compute" if symbols.numbers else "nullptr", "compute"),
         ("run", "run"),
+        ("give" if run.has_stages else "nullptr", "give"),
     ]
     rows = "".join(f"    {value},  // {field}\n" for value, field in fields)
     return (

@@ -27,6 +27,7 @@ STORAGE = "trident.storage"  # a number per storage
 DEVICE = "trident.device"
 MODULE = "trident.module"  # path of the nn.Module that ran the operator
 LINE = "trident.line"  # "file.py:12"
+STAGE = "trident.stage"  # of an operator that may raise: what the call's code changed before
 VALUE = "trident.value"  # of a size that an operator takes: the expression
 
 SIZE_OPERATOR = "trident.size"  # a `torch.operator` that stands for an integer expression
@@ -80,9 +81,11 @@ def geometry(
 
 
 def where(node: torch.fx.Node) -> dict[str, ir.Attribute]:
-    """The module path and the Python line of a node, as far as the capture knows them."""
+    """The module path, the Python line and the stage of a node, as far as they are known."""
     module, text = node.meta.get("where") or (None, None)
-    found = {}
+    found: dict[str, ir.Attribute] = {}
+    if "stage" in node.meta:
+        found[STAGE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.meta["stage"])
     if module:
         found[MODULE] = ir.StringAttr.get(module)
     if text:

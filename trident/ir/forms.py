@@ -66,8 +66,20 @@ class Call:
 
 
 def is_uninitialized(operation: Operation) -> bool:
-    """Whether the operator only makes memory. Pinned memory counts as made by a real operator."""
-    return operation.name in _EMPTY and not argument_named(operation, "pin_memory")
+    """Whether the operator only makes memory. Pinned memory counts as made by a real operator, and
+    so does what deterministic algorithms fill; whether they do is guarded."""
+    return (
+        operation.name in _EMPTY
+        and not argument_named(operation, "pin_memory")
+        and not _fills_empty_memory()
+    )
+
+
+def _fills_empty_memory() -> bool:
+    return (
+        torch.are_deterministic_algorithms_enabled()
+        and torch._C._get_deterministic_fill_uninitialized_memory()
+    )
 
 
 @functools.cache

@@ -118,6 +118,8 @@ class Operation:
         line: ``file.py:12`` in the user's code, or None.
         launch: of a Triton launch, its index; its arguments are the tensors.
         mlir: the operation in the module.
+        stage: of an operator that may raise because of its tensors' values, the stage of the call
+            (`trident.capture.failures`) that it belongs to; else None.
     """
 
     schema: Schema
@@ -128,6 +130,7 @@ class Operation:
     line: str | None
     launch: int | None
     mlir: ir.Operation
+    stage: int | None = None
 
     @property
     def name(self) -> str:
@@ -297,6 +300,8 @@ class _Reader:
             launch=None,
             mlir=operation,
         )
+        if attributes.STAGE in attrs:
+            made.stage = ir.IntegerAttr(attrs[attributes.STAGE]).value
         if name == LAUNCH_NAME:
             made.launch = ir.IntegerAttr(attrs[attributes.INDEX]).value
         self.operations.append(made)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import triton
@@ -61,6 +62,8 @@ class CompiledVariant:
     written: frozenset[int]
     variant: Variant
 
+
+logger = logging.getLogger("trident")
 
 _compiled: collections.OrderedDict[str, CompiledVariant] = collections.OrderedDict()
 _in_progress: dict[str, concurrent.futures.Future[CompiledVariant]] = {}
@@ -141,7 +144,9 @@ def _compile(variant: Variant) -> CompiledVariant:
     source = ASTSource(variant.kernel, variant.signature, variant.constexprs, variant.attrs)
     # The interpreter patches triton.language while it runs; nothing may be compiled meanwhile.
     with LANGUAGE_LOCK.shared():
-        kernel = triton.compile(source, target=variant.target, options=variant.options.__dict__)
+        kernel = _parsed_alone(
+            lambda: triton.compile(source, target=variant.target, options=variant.options.__dict__)
+        )
     metadata = kernel.metadata
     types = [param.type for param in variant.params]
     described = list(getattr(metadata, "tensordesc_meta", None) or [])
@@ -169,6 +174,22 @@ def _compile(variant: Variant) -> CompiledVariant:
         written=written_parameters(_ttir(kernel), metadata.name, types, variant.target),
         variant=variant,
     )
+
+
+def _parsed_alone(compile_: Callable[[], Any]) -> Any:
+    """Calls Triton's compiler, which starts by parsing the kernel.
+
+    CPython 3.11's parser counts its depth in one number for all threads, and raises where two of
+    them parse at the same time.
+    """
+    for _ in range(16):
+        try:
+            return compile_()
+        except SystemError as error:
+            if "AST constructor recursion depth" not in str(error):
+                raise
+            logger.debug("two threads parsed at the same time, once more: %s", error)
+    return compile_()
 
 
 def _ttir(kernel: Any) -> str | None:

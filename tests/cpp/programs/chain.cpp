@@ -1,6 +1,7 @@
 // A host program as the code generator would write it: mm into planned memory, a boxed relu, a launch,
 // outputs, and views that escape and that do not. Symbol 0 says where to stop with an error:
-// 1 after the boxed call, 2 after the outputs are stored, 3 an operator's own error.
+// 1 after the boxed call, 2 after the outputs are stored, 3 an operator's own error, 4 before the last
+// output.
 #include "abi/abi.h"
 
 namespace {
@@ -32,6 +33,11 @@ const trident_launch_record launches[] = {{0, 5, params, {2, 1, 1}, 0}};
 const trident_import imports[] = {{"mm.out", "cpu", reinterpret_cast<void**>(&mm_out)}};
 const char* const boxed[] = {"aten::relu"};
 
+trident_status give(trident_frame* frame) {
+  if (frame->slots[4] != nullptr) frame->outputs[2] = api->retain(frame->slots[4]);
+  return 0;
+}
+
 trident_status run(trident_frame* frame) {
   const trident_tensor x = frame->inputs[0];
   const trident_tensor w = frame->inputs[1];
@@ -40,6 +46,7 @@ trident_status run(trident_frame* frame) {
 
   trident_value argument = {TRIDENT_VALUE_TENSOR, 0, {slots[0]}};
   TRIDENT_TRY(api->call_boxed(frame, 0, &argument, 1, &slots[3], 1));
+  frame->stage = 1;
   if (frame->symbols[0] == 1) return api->fail("stopped after the boxed call");
 
   TRIDENT_TRY(api->allocate(frame, &output_layout, 0, &frame->outputs[0]));
@@ -51,7 +58,9 @@ trident_status run(trident_frame* frame) {
 
   TRIDENT_TRY(api->view(x, &row_of_input, 1, &frame->outputs[1]));
   TRIDENT_TRY(api->view(x, &row_of_input, 0, &slots[4]));
-  frame->outputs[2] = api->retain(slots[4]);
+  frame->stage = 2;
+  if (frame->symbols[0] == 4) return api->fail("stopped before the last output");
+  TRIDENT_TRY(give(frame));
   if (frame->symbols[0] == 2) return api->fail("stopped after the outputs");
   if (frame->symbols[0] == 3) TRIDENT_TRY(mm_out(x, x, slots[0]));
   return 0;
@@ -85,6 +94,7 @@ const trident_program program = {
     .num_numbers = 1,
     .compute = compute,
     .run = run,
+    .give = give,
 };
 
 }  // namespace

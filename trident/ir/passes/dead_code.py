@@ -16,8 +16,9 @@ _STRUCTURE = ("torch.constant.", "torch.prim.ListConstruct")
 def run(program: Program) -> None:
     """Drops dead pure operators.
 
-    Operators that write, draw random numbers, return nothing (checks), are not ATen's, or launch
-    kernels stay, whether or not their results are used.
+    Operators that write, draw random numbers, return nothing (checks), may raise because of what
+    their tensors hold, are not ATen's, or launch kernels stay, whether or not their results are
+    used.
     """
     used: set[Value] = set(program.outputs)
     kept: list[Operation] = []
@@ -36,6 +37,7 @@ def _is_pure(operation: Operation) -> bool:
         schema.namespace == "aten"
         and bool(schema.results)
         and not schema.mutates
+        and operation.stage is None
         and torch.Tag.nondeterministic_seeded not in schemas.tags(schema.qualified)
     )
 
