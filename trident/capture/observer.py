@@ -5,18 +5,17 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
-import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from trident.capture.attribute_reads import AttributeReads
 from trident.capture.caches import Caches, parts_of
 from trident.capture.code import CodeFacts, code_facts, imported_modules
+from trident.capture.handed_out import HandedOut
 from trident.capture.hidden import ClassQuestion, show_classes
 from trident.capture.leaves import LEAF_TYPES
 from trident.capture.library import is_library_globals, is_library_module, note_users_function
@@ -50,6 +49,9 @@ class Observer:
         self._functions: dict[int, types.FunctionType] = {}
         self._nested: set[types.CodeType] = set()
         self._codes: dict[types.CodeType, CodeFacts] = {}
+        self.handed_out = HandedOut(
+            self.past_clones, self._snapshot, self._is_made_by_trace, self._codes
+        )
         self._with_type: dict[int, dict[str, Any]] = {}
         self._caches = Caches()
         for argument in arguments:
@@ -188,39 +190,6 @@ class Observer:
         for module in self._loaded.found_by(facts):
             self._attributes.add_module(module)
 
-    def container_of(self, value: Any, path: str) -> int | None:
-        """The index among the call's containers of an object that code got past the clones; None
-        for what the call made, and for leaves.
-
-        Raises:
-            UnsupportedError: where it is no container of the call, or a function that would hold
-                objects of the trace.
-        """
-        if isinstance(value, types.FunctionType):
-            if self._is_made_by_trace(value) or any(map(self._is_of_trace, _held_by(value))):
-                raise UnsupportedError(f"{path} is a function that the call creates")
-            return None
-        if isinstance(value, type) and self._ran_body_of(value):
-            raise UnsupportedError(f"{path} is a class that the call creates")
-        if value not in self._snapshot or isinstance(value, (type, types.ModuleType)):
-            return None
-        if type(value) in (tuple, frozenset) or isinstance(value, (*_VALUE_TYPES, enum.Enum)):
-            return None
-        index = self.past_clones.index_of(value)
-        if index is None:
-            raise UnsupportedError(f"{path} is an object that neither arguments nor state hold")
-        return index
-
-    def _ran_body_of(self, cls: type) -> bool:
-        """Whether the call has run a class statement that made this class."""
-        return any(
-            code.co_qualname == cls.__qualname__ and not code.co_flags & inspect.CO_OPTIMIZED
-            for code in self._codes
-        )
-
-    def _is_of_trace(self, value: Any) -> bool:
-        return isinstance(value, FakeTensor) or self._is_clone(value)
-
     def _add_value(self, value: Any, path: str, code: types.CodeType | None = None) -> None:
         """Takes note of a global or closure variable's present value."""
         self._loaded.note(value)
@@ -340,13 +309,6 @@ class Observer:
         self.problem = self.problem or problem
         if changed is not None and self.problem is None:
             self.problem = UnsupportedError(f"the call changes {changed}")
-
-
-def _held_by(function: types.FunctionType) -> Iterator[Any]:
-    """What a function's closure and defaults hold."""
-    yield from map(cell_value, function.__closure__ or ())
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
 
 
 # Objects of their subclasses can have attributes, and are not cloned.

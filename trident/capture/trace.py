@@ -298,7 +298,7 @@ class TracedCall:
             if isinstance(function, torch.nn.Module)
             else {}
         )
-        self._surroundings = Surroundings(self._symbols, self._observer.container_of)
+        self._surroundings = Surroundings(self._symbols, self._observer.handed_out.container_of)
         self._failures = Failures(
             shadow, self._surroundings, TracedCall._run.__code__, lambda: self._observer.codes
         )
