@@ -1,6 +1,5 @@
 #include "aten/boxed.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/core/stack.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "aten/arguments.h"
+#include "aten/with_views.h"
 
 namespace trident::aten {
 namespace {
@@ -86,9 +86,9 @@ void BoxedOp::call(const trident_value* args, uint32_t num_args, trident_tensor*
     stack.push_back(convert(parameters_[i], args[i], name_));
   }
   if (below_views_) {
-    const at::AutoDispatchBelowADInplaceOrView below;
     handle_.callBoxed(stack);
   } else {
+    const WithViews with_views;
     handle_.callBoxed(stack);
   }
   TORCH_CHECK(stack.size() == returned_.size(), name_, " returned ", stack.size(),

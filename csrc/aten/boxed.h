@@ -32,7 +32,7 @@ class BoxedOp {
   std::string name_;
   std::vector<BoxedParameter> parameters_;
   std::vector<bool> returned_;  // per return of the schema
-  bool below_views_ = false;    // neither writes nor makes views
+  bool below_views_ = false;    // an operator of ATen's that neither writes nor makes views
 };
 
 }  // namespace trident::aten

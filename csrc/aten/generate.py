@@ -132,7 +132,7 @@ def without_defaults(declaration: str) -> str:
 
 def makes_views_or_writes(function: NativeFunction) -> bool:
     """In-place and view overloads, which go through the dispatcher, so that ADInplaceOrView keeps
-    versions and view metadata. For others eager passes it over, too: they may be made of views."""
+    versions and view metadata."""
     kind = function.func.kind()
     return kind in (SchemaKind.inplace, SchemaKind.mutable) or function.is_view_op
 
@@ -166,7 +166,9 @@ def direct_shim(function: NativeFunction, namespace: str, suffix: str) -> Shim:
 def dispatched_shim(function: NativeFunction) -> Shim:
     overload = function.func.name.unambiguous_name()
     arguments = [lowered.dispatched for lowered in lower(function)]
-    text = shim_text(f"{overload}_any", function, f"at::_ops::{overload}::call", arguments)
+    functional = function.func.kind() is SchemaKind.functional and not function.is_view_op
+    guard = "abi::guarded" if functional else "guarded_with_views"
+    text = shim_text(f"{overload}_any", function, f"at::_ops::{overload}::call", arguments, guard)
     return Shim(f"{overload}_any", f"{function.root_name}_ops.h", text)
 
 
@@ -176,7 +178,13 @@ def lower(function: NativeFunction) -> Iterator[Lowered]:
         yield lower_argument(argument)
 
 
-def shim_text(name: str, function: NativeFunction, callee: str, arguments: list[str]) -> str:
+def shim_text(
+    name: str,
+    function: NativeFunction,
+    callee: str,
+    arguments: list[str],
+    guard: str = "abi::guarded",
+) -> str:
     results = result_parameters(function.func)
     parameters = [p for lowered in lower(function) for p in lowered.parameters] + list(results)
     call = wrapped(f"{callee}(", arguments, ")", indent=4)
@@ -184,7 +192,6 @@ def shim_text(name: str, function: NativeFunction, callee: str, arguments: list[
         destinations = [parameter.split()[-1] for parameter in results]
         call = wrapped("give(", [call, *destinations], ")", indent=4)
     head = wrapped(f"trident_status {name}(", parameters, ") {", indent=0)
-    guard = "abi::guarded" if makes_views_or_writes(function) else "guarded_below_views"
     body = f"  return {guard}([&] {{ {call}; }});"
     if len(body) > LINE_LIMIT or "\n" in body:
         body = f"  return {guard}([&] {{\n    {call};\n  }});"

@@ -1,8 +1,8 @@
 // The typed operators: one C function per ATen overload and device, generated at build time for the
 // installed torch. Signatures follow docs/design.md, section 8.
 //
-// Shims expect their caller to hold an at::AutoDispatchBelowAutograd guard: some of them, and the
-// kernels they reach, call further operators through the dispatcher.
+// Shims expect their caller to hold an at::AutoDispatchBelowADInplaceOrView guard: some of them, and
+// the kernels they reach, call further operators through the dispatcher.
 #pragma once
 
 #include <span>

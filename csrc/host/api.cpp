@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "abi/error.h"
+#include "aten/with_views.h"
 #include "host/program.h"
 
 namespace trident::host {
@@ -21,7 +22,8 @@ trident_status api_allocate(trident_frame* frame, const trident_layout* layout, 
 
 trident_status api_view(trident_tensor base, const trident_layout* layout, int32_t escapes,
                         trident_tensor* out) {
-  return abi::guarded([&] { *out = give(view(unwrap(base), *layout, escapes != 0)); });
+  if (escapes == 0) return abi::guarded([&] { *out = give(view(unwrap(base), *layout, false)); });
+  return aten::guarded_with_views([&] { *out = give(view(unwrap(base), *layout, true)); });
 }
 
 trident_tensor api_retain(trident_tensor tensor) {

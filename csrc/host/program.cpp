@@ -25,10 +25,10 @@ namespace {
 // Frames that an idle program keeps: one per stream that calls it, or per concurrent call.
 constexpr size_t kMaxIdleFrames = 8;
 
-// What a program's operators run under: below autograd, and below autocast, whose casts are part of
-// the program.
+// What a program's operators run under: below autograd and what keeps views and versions, but for
+// those that need it (aten/with_views.h), and below autocast, whose casts are part of the program.
 struct BelowTheProgram {
-  const at::AutoDispatchBelowAutograd autograd;
+  const at::AutoDispatchBelowADInplaceOrView autograd;
   const c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
 };
 

@@ -84,7 +84,7 @@ std::vector<at::Tensor> call_boxed(const char* name, const std::vector<trident_v
 // Host programs run under this guard.
 class Aten : public ::testing::Test {
  protected:
-  at::AutoDispatchBelowAutograd below_autograd_;
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
 using Typed = Aten;

@@ -88,7 +88,9 @@ class _Chooser:
 
     def _call_for_results(self, operation: Operation) -> None:
         form = forms.functional_form(operation)
-        typed = self._typed.has(form.schema, forms.backend(operation))
+        # Typed ``out=`` forms are for memory of the program's own: they count no version.
+        into_users = any(parameter.is_out for parameter in form.schema.parameters)
+        typed = not into_users and self._typed.has(form.schema, forms.backend(operation))
         all_fresh = len(_fresh(operation)) == len(operation.results) > 0
         if not typed and all_fresh and self._can_allocate(operation):
             into = forms.out_form(operation, self._typed)
