@@ -9,11 +9,22 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from trident.capture.addresses import real_address_mod_16
 from trident.capture.outside import OUTSIDE
+from trident.capture.places import place_of
 from trident.capture.result import Input
 from trident.errors import UnsupportedError
 
 # What wraps a constant that the trace makes.
 LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+
+
+_OWN_GENERATOR = "the call draws random numbers from a generator of its own"
+
+
+def explained(error: BaseException) -> BaseException:
+    """What a trace raised, or in plain words what PyTorch 2.11 cannot trace: generators."""
+    if isinstance(error, NotImplementedError) and "torch._C.Generator" in str(error):
+        return UnsupportedError(_OWN_GENERATOR, place_of(error))
+    return error
 
 
 def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
@@ -28,9 +39,7 @@ def constants_of(graph_module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
             continue
         value = getattr(graph_module, node.target)
         if isinstance(value, torch.Generator):
-            raise UnsupportedError(
-                "the call draws random numbers from a generator of its own", _line(node)
-            )
+            raise UnsupportedError(_OWN_GENERATOR, _line(node))
         fresh = all(user.target in LIFTS for user in node.users)
         if isinstance(value, FakeTensor) or not fresh:
             raise UnsupportedError(OUTSIDE, _line(node))

@@ -24,6 +24,7 @@ from trident.capture.graph import (
     constants_of,
     device_of,
     drop_profiler_ranges,
+    explained,
     take_inputs,
 )
 from trident.capture.hidden import refuse_hidden_access
@@ -214,7 +215,7 @@ class TracedCall:
         if self._symbols is not None and self._symbols.reals.problems:
             raise self._symbols.reals.problems[0]
         if error is not None:
-            raise error
+            raise explained(error)
         if registered != registrations.changes():
             raise UnsupportedError("operators' kernels were registered while the call was captured")
         assert graph_module is not None  # the other outcome
