@@ -174,3 +174,22 @@ def test_empty_memory_is_filled_where_algorithms_are_deterministic() -> None:
             assert describe(fast(x)) == describe(forward(x))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_autocasts_dtype_is_asked_for_while_it_is_off() -> None:
+    def forward(x: torch.Tensor) -> Any:
+        return x.to(torch.get_autocast_dtype("cpu")), torch.get_autocast_cpu_dtype()
+
+    fast, x = trident.optimize(forward), torch.ones(2)
+    before = torch.get_autocast_dtype("cpu")
+    try:
+        for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+            torch.set_autocast_dtype("cpu", dtype)
+            for _ in range(2):
+                assert describe(fast(x)) == describe(forward(x))
+    finally:
+        torch.set_autocast_dtype("cpu", before)
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert describe(fast(x)) == describe(forward(x))
+        hits = fast.stats()["hits"]
+        assert describe(fast(x)) == describe(forward(x)) and fast.stats()["hits"] == hits + 1

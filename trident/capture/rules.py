@@ -73,6 +73,9 @@ def call_rules() -> dict[Any, Any]:
         rules[torch.is_inference_mode_enabled] = (
             "the call asks whether inference mode is on, which it is not while it is captured"
         )
+    if not any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):  # else the dtype is a fact
+        for name in _AUTOCAST_DTYPES:
+            rules[getattr(torch, name)] = f"the call asks for {name} while autocast is off"
     return rules
 
 
@@ -146,6 +149,8 @@ def _compiling_functions() -> Iterator[Any]:
     if flex_attention is not None:
         yield flex_attention.flex_attention
 
+
+_AUTOCAST_DTYPES = ("get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype")
 
 # Settings that no result of a kernel depends on. PyTorch itself may ask for them.
 _SETTINGS = (
