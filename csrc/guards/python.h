@@ -39,4 +39,16 @@ class Ref {
 // Thrown where a Python exception is already set.
 struct PythonError {};
 
+// Puts Python's pending error aside, if there is one, and back at its end.
+class KeptError {
+ public:
+  KeptError() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~KeptError() { PyErr_Restore(type_, value_, traceback_); }
+  KeptError(const KeptError&) = delete;
+  KeptError& operator=(const KeptError&) = delete;
+
+ private:
+  PyObject *type_, *value_, *traceback_;
+};
+
 }  // namespace trident::guards

@@ -58,10 +58,8 @@ Recorder::Recorder(PyObject* rules) {
 
 Recorder::~Recorder() {
   active = nullptr;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const KeptError error;
   PyEval_SetProfile(previous_function_, previous_.get());
-  PyErr_Restore(type, value, traceback);
 }
 
 int Recorder::on_call(PyFrameObject* frame) {

@@ -7,6 +7,7 @@
 
 namespace trident::python {
 
+using guards::KeptError;
 using guards::PythonError;
 using guards::Ref;
 
@@ -24,18 +25,6 @@ class ReleaseInterpreter {
 
  private:
   PyThreadState* saved_;
-};
-
-// Python's pending error, if there is one, put aside.
-class KeptError {
- public:
-  KeptError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~KeptError() { PyErr_Restore(type_, value_, traceback_); }
-  KeptError(const KeptError&) = delete;
-  KeptError& operator=(const KeptError&) = delete;
-
- private:
-  PyObject *type_, *value_, *traceback_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,15 @@ from soundness_helpers import Pair, describe
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:trident")
+
+
+@pytest.fixture(autouse=True)
+def _no_change_fails(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An error while changes are made has no caller to go to."""
+    errors: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: errors.append(error.exc_value))
+    yield
+    assert not errors
 
 
 @torch.library.custom_op("trident_failures::positive", mutates_args=())
@@ -31,11 +41,15 @@ class Box:
         self.count = 0
 
 
+class Table(dict[str, Any]):
+    """A dictionary with attributes."""
+
+
 def module(forward: Callable[..., Any]) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         made: Any = type("Made", (nn.Module,), {"forward": forward, "__module__": __name__})()
         made.count, made.last, made.log, made.table = 0, None, [], {"first": 1, "old": 2}
-        made.box = Box()
+        made.box, made.records = Box(), Table(old=1)
         return made
 
     return make
@@ -43,7 +57,8 @@ def module(forward: Callable[..., Any]) -> Callable[[], nn.Module]:
 
 def state_of(made: Any) -> Any:
     named = {name: getattr(made, name, "deleted") for name in ("count", "last", "log", "table")}
-    return describe({**named, "box": vars(made.box)})
+    records = dict(made.records), vars(made.records)
+    return describe({**named, "box": vars(made.box), "records": records})
 
 
 def run(forward: Callable[..., Any], *calls: Any) -> tuple[str, Pair]:
@@ -92,6 +107,14 @@ def changes_containers(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
     return picked
 
 
+def changes_items_and_attributes(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
+    self.records.pop("old", None)
+    self.records.last = x
+    picked = torch.gather(x, 0, index)
+    self.records["old"] = 1
+    return picked
+
+
 def in_two_places(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
     total = x[index]
     self.count += 1
@@ -126,7 +149,7 @@ def divides(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
 
 FORWARDS = (
     *(counts_first, keeps_what_was_made, changes_containers, in_two_places, undone_before),
-    *(returns_an_argument, divides),
+    *(returns_an_argument, divides, changes_items_and_attributes),
 )
 
 

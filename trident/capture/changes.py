@@ -53,7 +53,7 @@ class Change:
     value: Any
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Cloned:
     """A clone and what it held before the trace.
 

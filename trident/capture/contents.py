@@ -46,10 +46,10 @@ class Contents:
         return made
 
     def changed(self) -> list[Any]:
-        """The objects that do not hold the same things in the same order any more."""
+        """The objects that do not hold the same things in the same order any more, each once."""
         found = [self._owners[position] for position in _C.changed_contents(self._held)]
         found += [owner for each, before, owner in self._others if not _same(_parts(each), before)]
-        return found
+        return list({id(each): each for each in found}.values())
 
     def _add(
         self, each: Any, owner: Any, items: Any, attributes: dict[str, Any], slots: dict[Any, Any]

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 import torch.fx
 from torch._ops import OpOverload
 
-from trident.capture.changes import ChangeKind, Cloned
+from trident.capture.changes import Cloned
 from trident.capture.contents import Contents
 from trident.capture.handlers import Handler, handlers_around
 from trident.capture.library import is_library_file
 from trident.capture.shadow import Shadow
-from trident.capture.template import Node, Surroundings, TemplateBuilder
+from trident.capture.template import Effect, Node, Surroundings, TemplateBuilder
 from trident.errors import UnsupportedError
 from trident.ir.launch_op import LAUNCH
-
-Effect = tuple[int, int, Any, int]  # kind, container, key, template node
 
 # On a GPU their kernels check nothing, or end the process's use of it.
 _CHECKED_ON_CPU = frozenset(
@@ -120,7 +118,7 @@ class Failures:
         if changed == self._changed and not self._now.changed():
             return
         template = TemplateBuilder(self._shadow, self._surroundings)
-        effects = add_effects(self._shadow, template, changed)
+        effects = template.add_changes(self._shadow.changes(changed))
         self._changed = changed
         self._now = Contents.of_objects([*(each.clone for each in changed), *template.described])
         if effects:
@@ -132,31 +130,6 @@ class Failures:
         if handler.types or is_library_file(handler.line.rpartition(":")[0]):
             return False  # a library's own takes care of what the library changed
         return not handler.is_with or any(map(_manages, self._ran()))
-
-
-def add_effects(
-    shadow: Shadow, template: TemplateBuilder, clones: Iterable[Cloned] | None = None
-) -> list[Effect]:
-    """What the trace has changed so far in these clones, or in all, with the values in a template.
-
-    Raises:
-        UnsupportedError: for a change that cannot be replayed natively.
-    """
-    effects = []
-    for change in shadow.changes(clones):
-        node = 0
-        if change.value is not None or change.kind in (
-            ChangeKind.SET_ITEM,
-            ChangeKind.SET_ATTRIBUTE,
-        ):
-            where = f"the value assigned to {change.key!r}"
-            node = (
-                template.add_list(change.value, where)
-                if change.key is None
-                else template.add(change.value, where)
-            )
-        effects.append((int(change.kind), change.container, change.key, node))
-    return effects
 
 
 def _errors_of(node: torch.fx.Node) -> tuple[type[Exception], ...]:

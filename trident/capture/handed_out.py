@@ -5,14 +5,15 @@ from __future__ import annotations
 import enum
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trident.capture.objects import held_by_function
 from trident.capture.past_clones import PastClones
-from trident.capture.snapshot import Snapshot, cell_value
+from trident.capture.snapshot import Snapshot
 from trident.errors import UnsupportedError
 
 _OF_TRACE = (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -51,7 +52,9 @@ class HandedOut:
                 call made: one of these would serve all calls, and hold what the trace held.
         """
         if isinstance(value, types.FunctionType):
-            if self._is_made_by_trace(value) or any(map(self._is_of_trace, _held_by(value))):
+            if self._is_made_by_trace(value) or any(
+                map(self._is_of_trace, held_by_function(value))
+            ):
                 raise UnsupportedError(f"{path} is a function that the call creates")
             return None
         if isinstance(value, type):
@@ -77,10 +80,3 @@ class HandedOut:
     def _is_of_trace(self, value: Any) -> bool:
         shadow = self._past_clones.shadow
         return isinstance(value, _OF_TRACE) or (shadow is not None and shadow.is_clone(value))
-
-
-def _held_by(function: types.FunctionType) -> Iterator[Any]:
-    """What a function's closure and defaults hold."""
-    yield from map(cell_value, function.__closure__ or ())
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()

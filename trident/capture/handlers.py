@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from trident.capture.places import is_machinery
+from trident.capture.places import runs_machinery
 
 
 class Handler(NamedTuple):
@@ -46,7 +46,7 @@ def handlers_around(stop: types.CodeType) -> Iterator[Handler]:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not stop:
         code = frame.f_code
-        if code.co_exceptiontable and not is_machinery(frame):
+        if code.co_exceptiontable and not runs_machinery(frame):
             for target in _targets(code, frame.f_lasti):
                 yield _read(frame, target)
         frame = frame.f_back

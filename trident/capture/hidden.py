@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trident.capture.closed_lists import ClosedList
 from trident.capture.disguise import shown_class
 from trident.capture.graph import LIFTS
-from trident.capture.places import is_machinery
+from trident.capture.places import runs_machinery
 from trident.errors import UnsupportedError
 
 _METHODS = (
@@ -63,7 +63,7 @@ def _check(name: str, verb: str) -> None:
     if _active.problems is None:
         return
     frame = sys._getframe(2)
-    if is_machinery(frame):
+    if runs_machinery(frame):
         return
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     error = UnsupportedError(f"the call {verb} Tensor.{name}", where)
@@ -180,7 +180,7 @@ def show_classes() -> None:
 
 def _getattribute(self: FakeTensor, name: str) -> Any:
     if name == "__class__" and _active.problems is not None:
-        if not is_machinery(sys._getframe(1)):
+        if not runs_machinery(sys._getframe(1)):
             return _class_of(self)
     return object.__getattribute__(self, name)
 

@@ -75,15 +75,9 @@ def note_users_function(function: types.FunctionType) -> None:
     """Takes note of a function that the user's code or objects hold: one that `exec` made over a
     dictionary, say, so that what it reads there counts."""
     namespace = function.__globals__
-    if is_library_globals(namespace) and "__file__" not in namespace and not _is_bare(namespace):
+    of_named_tuple = namespace.get("__builtins__") == {}
+    if "__file__" not in namespace and not of_named_tuple and is_library_globals(namespace):
         _functions_over.setdefault(id(namespace), weakref.WeakSet()).add(function)
-
-
-def _is_bare(namespace: dict[str, Any]) -> bool:
-    """Whether they have no builtins, as those of the methods of named tuples."""
-    return (
-        namespace.get("__builtins__") == {} or namespace.get("__name__") in sys.builtin_module_names
-    )
 
 
 def is_library_module(name: object) -> bool:

@@ -130,6 +130,12 @@ def cell_contents(function: types.FunctionType) -> list[Any]:
     return contents
 
 
+def held_by_function(function: types.FunctionType) -> list[Any]:
+    """What a function's closure and defaults hold."""
+    contents = [content for content in cell_contents(function) if content is not ABSENT]
+    return [*contents, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
 def function_parts(function: types.FunctionType) -> dict[str, Any]:
     """What a function's body may assign: closure variables and its own attributes."""
     cells = {f"cell {i}": value for i, value in enumerate(cell_contents(function))}

@@ -19,7 +19,7 @@ _MACHINERY = tuple(
 )
 
 
-def is_machinery(frame: types.FrameType) -> bool:
+def runs_machinery(frame: types.FrameType) -> bool:
     """Whether a frame runs code of PyTorch, Triton, Trident, or code that a library generated."""
     path = frame.f_code.co_filename
     if not path.startswith("<"):
@@ -31,7 +31,7 @@ def current_line() -> str | None:
     """``file.py:line`` of the innermost line outside of the machinery that runs now."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not is_machinery(frame):
+        if not runs_machinery(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
@@ -43,7 +43,7 @@ def place_of(error: BaseException) -> str | None:
     traceback = error.__traceback__
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
-        if not is_machinery(traceback.tb_frame):
+        if not runs_machinery(traceback.tb_frame):
             place = f"{path}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
@@ -65,7 +65,7 @@ class Places:
         place = ""
         while frame is not None:
             code = frame.f_code
-            if not place and not is_machinery(frame):
+            if not place and not runs_machinery(frame):
                 place = f"{code.co_filename}:{frame.f_lineno}"
             if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
                 path = self._modules.get(id(frame.f_locals.get("self")))

@@ -23,10 +23,10 @@ from trident.capture.objects import (
     ABSENT,
     attributes_of,
     can_hold_attributes,
-    cell_contents,
     copy_set,
     dict_base,
     function_parts,
+    held_by_function,
     is_torch_result,
     made_bare,
     slot_values,
@@ -279,8 +279,7 @@ class Shadow:
             return known
         self._stateful[id(function)] = False  # for functions that refer to themselves
         values = [value for _, value in _C.stateful_globals(function)]
-        values += [content for content in cell_contents(function) if content is not ABSENT]
-        values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        values += held_by_function(function)
         result = bool(function.__dict__) or any(self._is_stateful(value) for value in values)
         self._stateful[id(function)] = result
         return result

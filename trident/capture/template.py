@@ -10,12 +10,13 @@ import collections
 import enum
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
 import torch
 
+from trident.capture.changes import Change, ChangeKind
 from trident.capture.objects import attributes_of, is_torch_result, slot_names
 from trident.capture.shadow import Shadow
 from trident.capture.symbols import Symbols
@@ -40,6 +41,9 @@ class Kind(enum.IntEnum):
 
 
 Node = tuple[int, Any, tuple[Any, ...], tuple[Any, ...]]
+Effect = tuple[int, int, Any, int]  # kind, container, key, node
+
+_SETS = (ChangeKind.SET_ITEM, ChangeKind.SET_ATTRIBUTE)  # also to None
 
 _LEAVES = (
     type(None),
@@ -141,6 +145,25 @@ class TemplateBuilder:
         self._known[id(value)] = index
         self.described.append(value)
         return index
+
+    def add_changes(self, changes: Iterable[Change]) -> list[Effect]:
+        """Nodes for the values of changes; the changes as native code replays them.
+
+        Raises:
+            UnsupportedError: for a value that native code cannot build.
+        """
+        effects = []
+        for change in changes:
+            node = 0
+            if change.value is not None or change.kind in _SETS:
+                where = f"the value assigned to {change.key!r}"
+                node = (
+                    self.add_list(change.value, where)
+                    if change.key is None
+                    else self.add(change.value, where)
+                )
+            effects.append((int(change.kind), change.container, change.key, node))
+        return effects
 
     def add_list(self, items: list[Any], path: str) -> int:
         """A node for a new plain list of these items."""

@@ -18,7 +18,7 @@ from trident.capture.addresses import Addresses, real_address_mod_16
 from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_attribute_tests
-from trident.capture.failures import Failures, add_effects
+from trident.capture.failures import Failures
 from trident.capture.gradients import GradientWatch
 from trident.capture.graph import (
     constants_of,
@@ -320,7 +320,7 @@ class TracedCall:
             raise refused  # the user's code caught it
         template = TemplateBuilder(shadow, self._surroundings)
         self._result_node = template.add(result, "the result")
-        self._effects = add_effects(shadow, template)
+        self._effects = template.add_changes(shadow.changes())
         self._nodes = template.nodes
         outputs = self._surroundings.outputs
         for tensor in outputs:
