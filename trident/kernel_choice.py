@@ -32,6 +32,7 @@ from trident.kernels.facts import (
     Question,
     launch_facts,
     with_answers,
+    with_known_integers,
     without_symbols,
 )
 
@@ -95,6 +96,7 @@ class VariantChoice:
     def __init__(
         self, request: LaunchRequest, capture: Capture, driver: Driver, target: GPUTarget
     ) -> None:
+        request = with_known_integers(request, capture.size)
         self._request = without_symbols(request)
         self._driver = driver
         self._target = target
@@ -106,7 +108,7 @@ class VariantChoice:
             if driver == "cpu" and fact.question not in _INTERPRETED_QUESTIONS:
                 continue
             if isinstance(value, int):
-                continue  # the trace fixed it: the answer stays
+                continue  # an address: the answer stays
             answer = _known_answer(fact.question, value)
             if answer is not None:
                 self._known[fact.path, fact.question] = answer
@@ -265,7 +267,4 @@ def _with_expression(param: Param, capture: Capture) -> Any:
         return param
     if isinstance(param.value, Real):
         return _ChosenParam(param.name, param.type, None, param.bits, param.value)
-    value = capture.size(param.value)
-    if isinstance(value, int):
-        return dataclasses.replace(param, value=None)
-    return _ChosenParam(param.name, param.type, None, param.bits, value)
+    return _ChosenParam(param.name, param.type, None, param.bits, capture.size(param.value))

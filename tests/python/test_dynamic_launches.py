@@ -127,3 +127,69 @@ def test_a_constant_object_of_a_varying_number(wrapped: str, device: torch.devic
     for n in [3, 4, 5, 6]:
         x = torch.arange(float(n), device=device)
         torch.testing.assert_close(optimized(x, n), x * n * n + 2, rtol=0, atol=0)
+
+
+@triton.jit
+def fill(o, n, scale, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, scale, mask=i < n)
+
+
+@triton.jit
+def fill_pair(o, ns, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, 1.0, mask=i < ns[0] + ns[1])
+
+
+def filled(x: torch.Tensor, n: int) -> torch.Tensor:
+    out = torch.zeros(64, device=x.device)
+    fill[(1,)](out, n, 2.0, B=64)
+    return out
+
+
+def filled_pair(x: torch.Tensor, *ns: int) -> torch.Tensor:
+    out = torch.zeros(64, device=x.device)
+    fill_pair[(1,)](out, ns, B=64)
+    return out
+
+
+ONE_VALUE = {
+    "quotient": lambda x: filled(x, x.numel() // x.shape[0]),
+    "difference": lambda x: filled(x, (x.shape[0] + 1 - x.shape[0]) * 11),
+    "multiple of 16": lambda x: filled(x, (x.shape[0] - x.shape[0] + 1) * 48),
+    "one": lambda x: filled(x, x.shape[0] // x.shape[0]),
+    "zero": lambda x: filled(x, x.shape[0] * 0),
+    "rest": lambda x: filled(x, divmod(x.shape[0] * 4, 4)[1] + 6),
+    "slice": lambda x: filled(x, x[-5:].shape[0] * 3),
+    "window": lambda x: filled(x, x.unfold(0, 3, 1).shape[-1]),
+    "reshaped": lambda x: filled(x, x.view(-1, 4).shape[1]),
+    "joined": lambda x: filled(x, torch.cat([x, x]).shape[0] // x.shape[0] + 5),
+    "real": lambda x: filled(x, int(x.shape[0] / x.shape[0]) * 7),
+    "tuple": lambda x: filled_pair(x, x.shape[0] // x.shape[0] + 2, x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_VALUE)
+def test_integers_that_have_one_value_for_all_sizes(name: str, device: torch.device) -> None:
+    function = ONE_VALUE[name]
+    optimized = optimize(function)
+    for rows in (6, 8, 10, 12, 16, 20):
+        x = torch.ones(rows, 8, device=device)
+        n = {"tuple": rows + 3, "quotient": 8, "difference": 11, "multiple of 16": 48}
+        n |= {"one": 1, "zero": 0, "rest": 6, "slice": 15, "window": 3, "reshaped": 4}
+        n |= {"joined": 7, "real": 7}
+        assert (optimized(x) != 0).sum() == n[name], rows
+    assert specializations(optimized) <= 2
+
+
+def test_an_integer_that_a_branch_leaves_one_value(device: torch.device) -> None:
+    def step(x: torch.Tensor, total: int, past: int) -> torch.Tensor:
+        if total - past == 1:
+            return filled(x, total - past + 4)
+        return filled(x, total - past)
+
+    optimized = optimize(step)
+    x = torch.ones(2, device=device)
+    for total, past in ((9, 2), (10, 3), (4, 3), (5, 4), (6, 5), (20, 3)):
+        expected = 5 if total - past == 1 else total - past
+        assert (optimized(x, total, past) != 0).sum() == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -76,6 +76,25 @@ def _facts(path: Path, value: Any, parameter: Any) -> Iterator[LaunchFact]:
         if not parameter.annotation_type:
             wide = not -(2**31) <= value.hint < 2**31
             yield LaunchFact(path, Question.WIDE, value.value, wide)
+
+
+def with_known_integers(request: LaunchRequest, size: Callable[[Any], Any]) -> LaunchRequest:
+    """The launch with plain integers where conditions of the trace leave one value.
+
+    Args:
+        size: gives the expression of an integer, or the value that it has in all calls.
+    """
+    arguments = {name: _with_known(value, size) for name, value in request.arguments.items()}
+    return dataclasses.replace(request, arguments=arguments)
+
+
+def _with_known(value: Any, size: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple):
+        return with_members(value, [_with_known(member, size) for member in value])
+    if isinstance(value, SymbolicInt):
+        known = size(value.value)
+        return known if isinstance(known, int) else value
+    return value
 
 
 def without_symbols(request: LaunchRequest) -> LaunchRequest:
