@@ -22,6 +22,12 @@ compiler: str  # that this build was made with, "g++ 12.2.0"
 def typed_ops() -> TypedTable:
     """Typed operators of this build: overload name to schema, shim for the CPU, shim for CUDA."""
 
+def in_autocast_region() -> bool:
+    """Whether the thread is in a `torch.autocast` context, be it one that turns autocast off."""
+
+def autocast_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The cast that autocast keeps of a tensor, made now if it keeps none."""
+
 # --- bind_driver.cpp
 
 @final
@@ -257,13 +263,15 @@ def publish(
     symbolic: Sequence[int] = ...,
     inference: bool = ...,
     stages: Sequence[tuple[list[Node], list[tuple[int, int, Any, int]]]] = ...,
+    casts: Sequence[tuple[int, torch.dtype, bool]] = ...,
 ) -> SpecializationRecord | None:
     """Publishes a specialization, or without a program that these facts run eagerly.
 
     ``symbolic``: positions of the words that are left open, ascending, those of the state counted
     behind the call's own; the program takes all of them as symbols, or none. ``inference``: the
     program runs in inference mode, whatever the caller's is. ``stages``: nodes and effects, by the
-    stage of the program counted from 1, for the case that it raises there.
+    stage of the program counted from 1, for the case that it raises there. ``casts``: positions of
+    inputs of which the program takes autocast's cast, to what dtype, and whether in grad mode.
 
     Returns:
         The record of what had to make room, or None.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class TridentError(RuntimeError):
     """Something in Trident or its environment failed; the message says what and how to mend it."""
@@ -13,11 +16,19 @@ class UnsupportedError(TridentError):
     Attributes:
         reason: what is not supported, in one sentence.
         where: the place in the user's code, ``file.py:line``, or None where it is not known.
+        places: dictionaries and keys whose present values are the reason; with others, the call may
+            be supported.
     """
 
-    def __init__(self, reason: str, where: str | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        where: str | None = None,
+        places: Sequence[tuple[dict[Any, Any], Any]] = (),
+    ) -> None:
         self.reason = reason
         self.where = where
+        self.places = places
         super().__init__(f"{reason} (at {where})" if where else reason)
 
 

@@ -15,7 +15,9 @@ from trident.capture.closed_lists import ClosedListError
 from trident.capture.gradients import RecordsGradients, may_record
 from trident.capture.leaves import register_loaded_leaves
 from trident.capture.outside import OutsideRoots, OutsideTensorError
+from trident.capture.places import keep_only_place
 from trident.capture.reads import ReadSet
+from trident.collection import release_trace
 from trident.errors import (
     BuildError,
     ChangedError,
@@ -34,7 +36,7 @@ from trident.graphs import (
     check_may_compile,
 )
 from trident.growing_lists import GrowingLists
-from trident.kernels import LeftToTriton, NeedsTuning, tune_on_scratch
+from trident.kernels import NeedsTuning, tune_on_scratch
 from trident.limits import RaisedCalls, RecompilationLimit, Waits
 from trident.options import Options
 from trident.pipeline import CHANGED, SpecializationRecord, compile_call
@@ -241,9 +243,11 @@ class Optimizer:
         except Exception as problem:
             self._recorded_gradients += isinstance(problem, RecordsGradients)
             logger.info("%s: not captured", self.name, exc_info=True)
+            keep_only_place(problem)
             return problem
         finally:
             _thread.capturing = False
+            release_trace()
         record.limited = self._attempts.is_limited(facts, published.positions)
         record.fixed = self._attempts.obstacle(facts, published.positions)
         self.records.append(record)
@@ -259,7 +263,7 @@ class Optimizer:
             return
         record.reason, record.where = explain_problem(problem)
         reads = ReadSet()
-        if isinstance(problem, LeftToTriton):
+        if isinstance(problem, UnsupportedError):
             for namespace, name in problem.places:
                 reads.add(namespace, name)
         record.reads = reads.items()

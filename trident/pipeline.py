@@ -13,6 +13,7 @@ import torch
 
 from trident import _C
 from trident.build import build
+from trident.capture.autocast import check_casts_come_first
 from trident.capture.folding import fold_constants
 from trident.capture.reads import Read
 from trident.capture.result import Capture
@@ -54,7 +55,8 @@ class SpecializationRecord:
         fixed: why numbers that vary between calls of its kind stay fixed; None where none do.
         operators: operator calls per run.
         arena_bytes: planned memory.
-        argument_inputs: inputs of the program that are arguments of the call, by position.
+        argument_inputs: inputs of the program that may lie elsewhere in each call, by position:
+            arguments, and casts that autocast keeps.
         written_inputs: inputs that the program may write, with the kernels compiled so far.
         launched_inputs: inputs that Triton launches take.
         graph_obstacle: why the program cannot become a CUDA graph, or None.
@@ -148,6 +150,7 @@ def compile_call(
         chosen, generated = _generate(capture)
     library = build(generated.source, name)
     program = _C.Program.load(str(library), chosen.kernels)
+    check_casts_come_first(capture.inputs, generated.written_inputs, facts.tensors)
     record.written_inputs = frozenset(generated.written_inputs)
     record.launched_inputs = frozenset(generated.launched_inputs)
     chosen.serve(program, generated.launch_order, record.count_launched_as_written)
@@ -168,7 +171,7 @@ def compile_call(
     record.argument_inputs = frozenset(
         position
         for position, entry in enumerate(capture.inputs)
-        if entry.index < facts.num_argument_tensors
+        if entry.index < facts.num_argument_tensors or entry.cast is not None
     )
     record.graph_obstacle = generated.graph_obstacle
     record.python_operators = capture.python_operators
@@ -191,6 +194,11 @@ def compile_call(
         positions,
         capture.inference,
         capture.stages,
+        [
+            (position, entry.cast, entry.cast_has_grad)
+            for position, entry in enumerate(capture.inputs)
+            if entry.cast is not None
+        ],
     )
     logger.info("%s: specialization %d published after %.2f s", name, record.index, record.seconds)
     return Published(evicted, positions)

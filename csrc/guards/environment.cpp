@@ -78,6 +78,11 @@ uint64_t tensor_classes_epoch() {
 
 }  // namespace
 
+bool in_autocast_region() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting() > 0;
+}
+
 void hold_tensor_classes(bool hold) {
   tensor_classes_epoch();
   tensor_classes.held = hold;

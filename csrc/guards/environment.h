@@ -19,6 +19,9 @@ void set_registrations(uint64_t id);
 // number that its attributes had before.
 void hold_tensor_classes(bool hold);
 
+// Whether the thread is in a `torch.autocast` context, be it one that turns autocast off.
+bool in_autocast_region();
+
 inline constexpr size_t kEnvironmentWords = 6;
 
 // Appends grad and inference mode, autocast, default dtype, determinism, precision and attention

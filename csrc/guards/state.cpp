@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "guards/class_info.h"
+#include "guards/environment.h"
 #include "guards/library.h"
 #include "guards/words.h"
 #include "scm/hash.h"
@@ -264,6 +265,7 @@ std::string Reads::record() {
 }
 
 bool Reads::unchanged() {
+  if (autocast_region_ && *autocast_region_ != in_autocast_region()) return false;
   for (const auto& [dict, limit] : limits_) {
     if (PyDict_GET_SIZE(dict.get()) >= limit) return false;
   }

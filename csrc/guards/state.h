@@ -113,6 +113,8 @@ class Reads {
   void add_type(PyTypeObject* type);
   // A dictionary that must stay smaller than `limit`: what it holds at that size may be used anew.
   void add_limit(PyObject* dict, Py_ssize_t limit);
+  // Whether the thread is in a region of autocast.
+  void add_autocast_region(bool inside) { autocast_region_ = inside; }
   // Records the present values. Returns why one cannot be described, or an empty string.
   std::string record();
   bool unchanged();
@@ -141,6 +143,7 @@ class Reads {
   std::vector<Read> reads_;
   std::vector<Ref> types_;
   std::vector<std::pair<Ref, Py_ssize_t>> limits_;
+  std::optional<bool> autocast_region_;
   Watch watch_;
   std::vector<uint64_t> words_;
   std::vector<size_t> starts_;

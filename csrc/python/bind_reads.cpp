@@ -13,6 +13,10 @@ RecordedReads record(const py::list& reads) {
   for (const py::handle read : reads) {
     const auto triple = py::reinterpret_borrow<py::tuple>(read);
     const py::object source = triple[0], name = triple[1];
+    if (source.is_none()) {
+      result.reads.add_autocast_region(py::cast<bool>(name));
+      continue;
+    }
     if (triple[2].is_none()) {
       result.reads.add_limit(source.ptr(), py::cast<Py_ssize_t>(name));
       continue;

@@ -1,8 +1,10 @@
 // The SCM as functions over it: publishing specializations, look-up, counters.
 #include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "python/bindings.h"
@@ -19,7 +21,8 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
                    std::vector<size_t> inputs, const py::list& constants, py::object nodes,
                    size_t result_node, py::object effects, RecordedReads& reads, py::object info,
                    std::vector<uint32_t> symbolic, bool inference,
-                   const std::vector<std::pair<py::object, py::object>>& stages) {
+                   const std::vector<std::pair<py::object, py::object>>& stages,
+                   const std::vector<std::tuple<size_t, py::object, bool>>& casts) {
   auto specialization = std::make_shared<Specialization>();
   if (program && program->num_symbols() != 0 && symbolic.size() != program->num_symbols()) {
     throw py::value_error("the program takes another number of symbols");
@@ -48,6 +51,12 @@ py::object publish(py::handle scm, const Facts& facts, std::shared_ptr<host::Pro
     if (index >= facts.facts.num_tensors()) throw py::index_error("no such tensor in this call");
   }
   specialization->inputs = std::move(inputs);
+  for (const auto& [input, dtype, grad] : casts) {
+    if (input >= specialization->inputs.size()) throw py::index_error("no such input");
+    if (!THPDtype_Check(dtype.ptr())) throw py::type_error("a cast is to a dtype");
+    const auto type = reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
+    specialization->casts.push_back({input, type, grad});
+  }
   for (const py::handle constant : constants) {
     if (!THPVariable_Check(constant.ptr())) throw py::type_error("constants must be tensors");
     specialization->constants.push_back(THPVariable_Unpack(constant.ptr()));
@@ -79,7 +88,7 @@ void bind_scm(py::module_& m) {
         py::arg("inputs"), py::arg("constants"), py::arg("nodes"), py::arg("result_node"),
         py::arg("effects"), py::arg("reads"), py::arg("info"),
         py::arg("symbolic") = std::vector<uint32_t>(), py::arg("inference") = false,
-        py::arg("stages") = py::list());
+        py::arg("stages") = py::list(), py::arg("casts") = py::list());
   m.def(
       "find",
       [](py::handle scm, Facts& facts) -> py::object {

@@ -33,7 +33,7 @@ void Specialization::read_inputs(const CallFacts& facts, std::vector<trident_ten
                                  std::vector<int64_t>& symbols) {
   read_symbols(facts.words(), symbols);
   const auto given_by = [&](size_t input) {
-    return host::wrap(THPVariable_Unpack(facts.tensor(inputs[input])).unsafeGetTensorImpl());
+    return host::wrap(input_tensor(facts, input).unsafeGetTensorImpl());
   };
   if (facts.state_version != 0 && facts.state_version == state_version_) {
     given = last_inputs_;
@@ -50,6 +50,19 @@ void Specialization::read_inputs(const CallFacts& facts, std::vector<trident_ten
     if (facts.is_argument(inputs[input])) arguments_.push_back(input);
   }
   state_version_ = facts.state_version;
+}
+
+const at::Tensor& Specialization::input_tensor(const CallFacts& facts, size_t input) const {
+  return THPVariable_Unpack(facts.tensor(inputs[input]));
+}
+
+void Specialization::cast_inputs(const CallFacts& facts,
+                                 at::Tensor (AutocastInput::*cast)(const at::Tensor&) const,
+                                 std::vector<trident_tensor>& given, HeldInputs& held) const {
+  for (const AutocastInput& each : casts) {
+    held.tensors.push_back((each.*cast)(input_tensor(facts, each.input)));
+    given[each.input] = host::wrap(held.tensors.back().unsafeGetTensorImpl());
+  }
 }
 
 void Specialization::hold_inputs(const CallFacts& facts, HeldInputs& held) const {
@@ -70,6 +83,7 @@ void Specialization::prepare(const CallFacts& facts) {
   std::vector<int64_t> symbols;
   HeldInputs held;
   read_inputs(facts, given, symbols);
+  cast_inputs(facts, &AutocastInput::fresh, given, held);  // later calls are to make their own
   hold_inputs(facts, held);
   const ReleaseInterpreter release;
   program->prepare(given.data(), symbols.data());
@@ -121,6 +135,7 @@ Ref Specialization::run(CallState& call, bool& compiled) {
   if (inference) [[unlikely]]
     mode.emplace();
   read_inputs(facts, call.inputs, call.symbols);
+  cast_inputs(facts, &AutocastInput::cached, call.inputs, call.held);
   for (const size_t index : result.tensors_used())
     call.tensors.push_back(Ref::borrow(facts.tensor(index)));
   for (const size_t index : result.containers_used())
@@ -154,6 +169,11 @@ Ref Specialization::input_objects(const CallFacts& facts) const {
   if (!list) throw guards::PythonError();
   for (const size_t index : inputs) {
     if (PyList_Append(list.get(), facts.tensor(index)) < 0) throw guards::PythonError();
+  }
+  for (const AutocastInput& each : casts) {
+    PyObject* const made = THPVariable_Wrap(each.cached(input_tensor(facts, each.input)));
+    if (!made || PyList_SetItem(list.get(), static_cast<Py_ssize_t>(each.input), made) < 0)
+      throw guards::PythonError();
   }
   for (const at::Tensor& constant : constants) {
     const Ref object = Ref::steal(THPVariable_Wrap(constant));

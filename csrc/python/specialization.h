@@ -7,6 +7,7 @@
 #include "guards/state.h"
 #include "host/graph_table.h"
 #include "host/program.h"
+#include "python/autocast_input.h"
 #include "python/call_state.h"
 #include "python/template.h"
 #include "scm/guard_table.h"
@@ -21,6 +22,7 @@ class Specialization : public scm::Entry {
   // fixed.
   std::vector<uint32_t> symbolic;
   std::vector<size_t> inputs;         // the program's inputs, as indexes of the call's tensors
+  std::vector<AutocastInput> casts;   // those of which the program takes autocast's cast
   std::vector<at::Tensor> constants;  // further inputs
   Template result;
   size_t result_node = 0;
@@ -78,6 +80,12 @@ class Specialization : public scm::Entry {
   // The program's inputs, borrowed, and the values of its symbols.
   void read_inputs(const CallFacts& facts, std::vector<trident_tensor>& given,
                    std::vector<int64_t>& symbols);
+  // The tensor that an input is, or is a cast of.
+  const at::Tensor& input_tensor(const CallFacts& facts, size_t input) const;
+  // Puts casts in the place of the inputs they are made of, and keeps them in `held`.
+  void cast_inputs(const CallFacts& facts,
+                   at::Tensor (AutocastInput::*cast)(const at::Tensor&) const,
+                   std::vector<trident_tensor>& given, HeldInputs& held) const;
   // References to the call's inputs: while the interpreter lock is released another thread may
   // replace a weight.
   void hold_inputs(const CallFacts& facts, HeldInputs& held) const;

@@ -308,3 +308,17 @@ def test_threads_that_have_not_used_the_device_yet(graphs: bool) -> None:
         thread.join()
     assert all(torch.equal(result, expected) for result in results), results
     assert fast.stats()["misses"] == 1
+
+
+@torch.no_grad()
+def test_replays_take_the_casts_that_autocast_keeps() -> None:
+    model, reference = model_pair()
+    fast = trident.optimize(model, graphs=True)
+    x, y = torch.randn(4, 64, device="cuda"), torch.randn(4, 64, device="cuda")
+    for _ in range(4):
+        with torch.autocast("cuda", torch.bfloat16):
+            for _ in range(6):
+                assert torch.equal(fast(x, y), reference(x, y))
+                for each in (model, reference):
+                    each.linear.weight.mul_(1.5)  # shows in the next region
+    assert record_of(fast).graph.startswith("captured"), record_of(fast).graph

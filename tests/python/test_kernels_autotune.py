@@ -269,3 +269,40 @@ def test_prepare_tunes_on_memory_of_its_own(device: torch.device) -> None:
     assert bench.runs == 2 and torch.equal(x, before) and bool((out == 5.0).all())
     torch.testing.assert_close(fast(x, out), x + 32)
     assert outcomes(fast) == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["early_config_prune", "perf_model"])
+def test_pruning_runs_once_for_a_key_and_its_effects_last(how: str, device: torch.device) -> None:
+    def make() -> Callable[[torch.Tensor], Any]:
+        chosen: dict[int, int] = {}
+        seen = torch.zeros(1, device=device)
+
+        def early(given: list[Any], args: dict[str, Any], **_: Any) -> list[Any]:
+            chosen[args["n"]] = given[1].kwargs["BLOCK"]
+            seen.add_(1)
+            return given[1:]
+
+        def model(BLOCK: int, n: int, **_: Any) -> float:
+            chosen[n] = max(BLOCK, chosen.get(n, 0))
+            seen.add_(1)
+            return -BLOCK
+
+        pruning = (
+            {"early_config_prune": early}
+            if how == "early_config_prune"
+            else {"perf_model": model, "top_k": 1}
+        )
+        kernel = tuned(add_block, Bench(2, 1), 16, 32, prune_configs_by=pruning)
+        launch = launcher(kernel)
+
+        def call(x: torch.Tensor) -> Any:
+            return launch(x, torch.empty_like(x)) * chosen[x.numel()], seen.clone()
+
+        return call
+
+    eager, fast = make(), trident.optimize(make())
+    for n in (50, 50, 50, 40, 40, 50):
+        x = torch.arange(float(n), device=device)
+        for ours, eagers in zip(fast(x), eager(x), strict=True):
+            torch.testing.assert_close(ours, eagers, rtol=0, atol=0)
+    assert fast.stats()["hits"] == 1  # a new key changes what the code reads

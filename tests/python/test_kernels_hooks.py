@@ -125,3 +125,49 @@ def test_a_call_that_was_left_to_triton_is_captured_later(device: torch.device) 
             torch.testing.assert_close(fast(x), x * 2)
     stats = fast.stats()
     assert (stats["fallbacks"], stats["misses"], stats["hits"]) == (2, 1, 1)
+
+
+@triton.jit
+def wide_kernel(x, out, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK >= 32)
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + 5, mask=i < n)
+
+
+def or_else(x: torch.Tensor, block: int) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    try:
+        wide_kernel[(1,)](x, out, x.numel(), BLOCK=block)
+    except Exception:
+        out = x * 2
+    return out
+
+
+def or_nothing(x: torch.Tensor, block: int) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    with contextlib.suppress(Exception):
+        wide_kernel[(1,)](x, out, x.numel(), BLOCK=block)
+    return out
+
+
+def and_then(x: torch.Tensor, block: int) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    try:
+        wide_kernel[(1,)](x, out, x.numel(), BLOCK=block)
+    finally:
+        x.add_(100)
+    return out
+
+
+@pytest.mark.parametrize("function", [or_else, or_nothing, and_then])
+def test_a_launch_that_fails_runs_the_code_for_that(function: Any, device: torch.device) -> None:
+    fast = trident.optimize(function)
+    for block in (32, 16, 16, 32):
+        seen = []
+        for arm in (fast, function):
+            x = torch.ones(4, device=device)
+            try:
+                seen.append((arm(x, block).tolist(), x.tolist()))
+            except Exception as error:
+                seen.append((type(error).__name__, x.tolist()))
+        assert seen[0] == seen[1]

@@ -279,11 +279,24 @@ def in_a_context(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
         return x[index]
 
 
+class Quiet(contextlib.ContextDecorator):
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> bool:
+        return kind is IndexError
+
+
+@Quiet()
+def in_a_decorator(self: Any, x: torch.Tensor, index: torch.Tensor) -> Any:
+    return x[index]
+
+
 @pytest.mark.parametrize(
     "forward",
     [
         *(catches, catches_everything, catches_outside, suppresses, cleans_up),
-        *(counts_at_the_end, counts_in_a_tensor, in_a_context),
+        *(counts_at_the_end, counts_in_a_tensor, in_a_context, in_a_decorator),
     ],
 )
 def test_code_that_an_error_runs_is_left_to_eager(forward: Callable[..., Any]) -> None:

@@ -227,21 +227,26 @@ def test_what_a_trace_puts_on_tensors_is_no_fact_of_other_threads(
     scm = optimizer_of(fast).scm
     before, during = torch.Tensor.data_ptr, []
 
-    traced, looked = threading.Event(), threading.Event()
+    class Look:
+        """An object, since a variable that holds an event would end the trace."""
 
-    def look() -> None:
-        traced.wait()
-        with torch.no_grad():
-            during.append((torch.Tensor.data_ptr, _C.collect(scm, (x,), {}).words))
-        looked.set()
+        def __init__(self) -> None:
+            self.traced, self.looked = threading.Event(), threading.Event()
 
-    def route_and_look(*args: Any) -> Any:
-        traced.set()
-        looked.wait()
-        return route(*args)
+        def __call__(self, *args: Any) -> Any:
+            self.traced.set()
+            self.looked.wait()
+            return route(*args)
 
-    monkeypatch.setattr(trace, "route_launches", route_and_look)
-    thread = threading.Thread(target=look)
+        def from_another_thread(self) -> None:
+            self.traced.wait()
+            with torch.no_grad():
+                during.append((torch.Tensor.data_ptr, _C.collect(scm, (x,), {}).words))
+            self.looked.set()
+
+    look = Look()
+    monkeypatch.setattr(trace, "route_launches", look)
+    thread = threading.Thread(target=look.from_another_thread)
     thread.start()
     fast(x)
     thread.join()

@@ -348,7 +348,11 @@ def test_what_a_call_leaves_changed_is_changed_once() -> None:
         return x + torch.ones(1).to(x.dtype)
 
     def leaves_as_it_was(x: torch.Tensor) -> torch.Tensor:
-        with torch.backends.mkldnn.flags(enabled=False), torch.no_grad():
+        with torch.enable_grad(), torch.no_grad():
+            return x + 1
+
+    def runs_with_other_kernels(x: torch.Tensor) -> torch.Tensor:
+        with torch.backends.mkldnn.flags(enabled=False):
             return x + 1
 
     settings = (
@@ -359,6 +363,7 @@ def test_what_a_call_leaves_changed_is_changed_once() -> None:
     )
     # With gradients off already, turning them off changes nothing.
     hitting = {counts: 0, turns_gradients_off: 1, toggles: 0, leaves_as_it_was: 2}
+    hitting[runs_with_other_kernels] = 0
     for function in hitting:
         seen = []
         for arm in (trident.optimize(function), function):

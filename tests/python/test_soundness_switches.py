@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from soundness_helpers import Pair, check, describe
@@ -193,3 +194,71 @@ def test_autocasts_dtype_is_asked_for_while_it_is_off() -> None:
         assert describe(fast(x)) == describe(forward(x))
         hits = fast.stats()["hits"]
         assert describe(fast(x)) == describe(forward(x)) and fast.stats()["hits"] == hits + 1
+
+
+def of_another_dtype(x: torch.Tensor) -> Any:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return x + 1, torch.ones(2), torch.arange(3) / 2, torch.tensor(1.5), torch.full((2,), 1.0)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def with_other_kernels(x: torch.Tensor) -> Any:
+    with torch.backends.mkldnn.flags(enabled=False):
+        return torch.nn.functional.conv1d(x.view(1, 1, -1), torch.ones(1, 1, 2))
+
+
+def deterministic(x: torch.Tensor) -> Any:
+    torch.use_deterministic_algorithms(True)
+    try:
+        return x + torch.empty(4)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def flushed(x: torch.Tensor) -> Any:
+    torch.set_flush_denormal(True)
+    try:
+        return x * 1e-42
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def precise(x: torch.Tensor) -> Any:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        return x.view(2, 2) @ x.view(2, 2)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def asks_for_wrapped_settings(x: torch.Tensor) -> Any:
+    return (
+        x + 1,
+        str(torch.backends.cuda.preferred_linalg_library()),
+        torch.is_warn_always_enabled(),
+        numpy.geterr(),
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [of_another_dtype, with_other_kernels, deterministic, flushed, precise],
+)
+def test_settings_that_a_call_changes_for_a_while(function: Callable[..., Any]) -> None:
+    with torch.no_grad():
+        assert Pair(lambda: function).call(3) == "fff"
+
+
+def test_settings_that_are_asked_for(device: torch.device) -> None:
+    pair = Pair(lambda: asks_for_wrapped_settings)
+    with torch.no_grad():
+        assert pair.call() == "ff"
+        before = numpy.seterr(all="ignore")
+        try:
+            assert pair.call() == "ff"
+        finally:
+            numpy.seterr(**before)

@@ -187,6 +187,9 @@ def test_tensors_of_other_kinds_fall_back() -> None:
     for make in (
         lambda: torch.ones(2).as_subclass(Wrapped),
         lambda: torch.eye(2).to_sparse(),
+        lambda: torch.eye(2).to_sparse_csr(),
+        lambda: torch.eye(2).to_sparse_csc(),
+        lambda: torch.eye(2).to_sparse_bsr((1, 1)),
         lambda: torch.ones(2, dtype=torch.complex64).conj(),
         lambda: torch.imag(torch.ones(2, dtype=torch.complex64).conj()),
     ):

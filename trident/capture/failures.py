@@ -7,6 +7,7 @@ made so far are described as well: a *stage* of the call. The program says which
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import torch
 import torch.fx
 from torch._ops import OpOverload
+from triton.runtime.errors import InterpreterError
 
 from trident.capture.changes import Cloned
 from trident.capture.contents import Contents
@@ -104,7 +106,9 @@ class Failures:
         if not errors:
             return
         for handler in handlers_around(self._entry):
-            if handler.catches(errors) or self._runs_code(handler):
+            # Of launches, those in the interpreter raise, seldom; most stand in some `with`.
+            goes_on = node.target is not LAUNCH or not handler.is_with
+            if handler.catches(errors) or (goes_on and self._runs_code(handler)):
                 reason = f"{node.target} may raise, and the code around it would go on"
                 raise UnsupportedError(reason, handler.line)
         self._describe()
@@ -127,7 +131,8 @@ class Failures:
 
     def _runs_code(self, handler: Handler) -> bool:
         """Whether a handler that catches nothing runs code of the user's."""
-        if handler.types or is_library_file(handler.line.rpartition(":")[0]):
+        file = handler.line.rpartition(":")[0]
+        if handler.types or (is_library_file(file) and file != contextlib.__file__):
             return False  # a library's own takes care of what the library changed
         return not handler.is_with or any(map(_manages, self._ran()))
 
@@ -135,8 +140,11 @@ class Failures:
 def _errors_of(node: torch.fx.Node) -> tuple[type[Exception], ...]:
     """What an operator may raise because of its tensors' values; nothing for most."""
     operator = node.target
-    if not isinstance(operator, OpOverload) or operator is LAUNCH:
+    if not isinstance(operator, OpOverload):
         return ()
+    if operator is LAUNCH:
+        on_cpu = any(each.device.type == "cpu" for each in _tensors(node))
+        return (InterpreterError,) if on_cpu else ()
     name = operator._schema.name.partition("::")[2]
     if operator.namespace not in ("aten", "trident"):
         return () if operator.namespace in ("prim", "prims", "profiler") else (Exception,)

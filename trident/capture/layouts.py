@@ -65,6 +65,12 @@ class KernelLayouts(FakeTensorMode):
         # Results that may not be like the kernel's, each with what is raised once it is used.
         self._unlike_kernel = WeakIdKeyDictionary()
 
+    def let_go_of_tensors(self) -> None:
+        """Drops the weak references to real tensors: with such a one, none can be swapped."""
+        describer = self.fake_tensor_converter.meta_converter.describer
+        describer.lookup_tensor.clear()
+        describer.lookup_storage.clear()
+
     def dispatch(
         self,
         func: Any,

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import types
 import weakref
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 
@@ -63,8 +64,18 @@ def is_library_globals(namespace: dict[str, Any]) -> bool:
             return True
         module = sys.modules.get(name)
         if module is not None and vars(module) is namespace:
-            return False
+            return _is_part_of_extension(name)
     return not _functions_over.get(id(namespace))
+
+
+def _is_part_of_extension(name: str) -> bool:
+    """Whether a module without a file was made by a library's compiled module, as torch._C._nn."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(path, str):
+            return path.endswith(tuple(EXTENSION_SUFFIXES)) and is_library_file(path)
+    return False
 
 
 # The user's functions, by the identity of globals that are no module's.

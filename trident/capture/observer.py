@@ -144,6 +144,7 @@ class Observer:
         self._snapshot.add(function, f"a variable of {function.__qualname__}")
         for cell in function.__closure__ or ():
             value = cell_value(cell)
+            self._reads.check(value, cell, None)
             self._add_value(value, f"a closure variable of {function.__qualname__}")
             self._check_identity(value, f"a closure variable of {function.__qualname__}", code)
 
@@ -169,6 +170,8 @@ class Observer:
         for name in facts.globals:
             self._reads.add(namespace, name)
             if name in namespace:
+                if not is_library_globals(namespace):
+                    self._reads.check(namespace[name], namespace, name)
                 self._add_value(namespace[name], f"the global variable {name}", code)
                 self._check_identity(namespace[name], f"the global variable {name}", code)
             else:

@@ -12,6 +12,7 @@ import triton
 
 from trident.capture.library import is_library_globals
 
+_PLACE = "__trident_place__"  # an attribute of errors
 _GENERATED = ("<frozen", "<eval_with_key")
 _MACHINERY = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
@@ -39,7 +40,7 @@ def current_line() -> str | None:
 
 def place_of(error: BaseException) -> str | None:
     """``file.py:line`` of the innermost line outside of the machinery that led to an error."""
-    place = None
+    place: str | None = vars(error).get(_PLACE)
     traceback = error.__traceback__
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
@@ -47,6 +48,15 @@ def place_of(error: BaseException) -> str | None:
             place = f"{path}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
+
+
+def keep_only_place(error: BaseException) -> None:
+    """Lets go of all frames that led to an error, and of what their variables keep alive."""
+    vars(error)[_PLACE] = place_of(error)
+    each: BaseException | None = error
+    while each is not None and each.__traceback__ is not None:  # errors may lead to each other
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
 
 
 class Places:

@@ -6,6 +6,7 @@ to start from what was there before.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Callable
@@ -62,6 +63,14 @@ def _set_numpy_state(value: tuple[Any, ...]) -> None:
     numpy.random.set_state((value[0], keys, *value[2:]))
 
 
+def _print_options() -> dict[str, Any]:
+    return dict(vars(torch._tensor_str.PRINT_OPTS))
+
+
+def _anomaly_mode() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
 def _flag(name: str, getter: str, setter: str) -> tuple[str, Any, Any] | None:
     get, put_back = getattr(_native, getter, None), getattr(_native, setter, None)
     return None if get is None or put_back is None else (name, get, put_back)
@@ -77,6 +86,11 @@ _SETTINGS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     ("autocast", lambda: _autocast("cuda"), _set_autocast("cuda")),
     ("autocast's cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     ("environment variables", _environment, _set_environment),
+    ("PyTorch's print options", _print_options, vars(torch._tensor_str.PRINT_OPTS).update),
+    ("anomaly mode", _anomaly_mode, lambda value: torch.set_anomaly_enabled(*value)),
+    ("how NumPy handles errors", numpy.geterr, lambda value: numpy.seterr(**value)),
+    ("NumPy's print options", numpy.get_printoptions, lambda v: numpy.set_printoptions(**v)),
+    ("what is logged", lambda: logging.root.manager.disable, logging.disable),
     ("the state of Python's random module", random.getstate, random.setstate),
     ("the state of numpy.random", _numpy_state, _set_numpy_state),
     *(

@@ -7,12 +7,17 @@ import sys
 import types
 from typing import Any
 
+import torch
+
+from trident import _C
 from trident.capture.library import is_library_globals
+from trident.errors import UnsupportedError
 
 Read = tuple[Any, Any, bool | None]
 """``(globals dictionary, name, deep)``; with None as name ``(cell, None, deep)``,
 ``(function, None, True)`` or ``(class, None, False)``; and ``(dictionary, limit, None)`` for a
-dictionary that stays smaller than a number."""
+dictionary that stays smaller than a number, ``(None, inside, None)`` for whether the thread is in a
+region of autocast."""
 
 # The machinery of a trace runs in no eager call, so nothing depends on what it reads.
 _MACHINERY = (
@@ -57,6 +62,11 @@ _MACHINERY = (
 _SHALLOW = ("torch", "triton", "numpy", "sympy", "builtins")
 
 
+_ALWAYS_DESCRIBED = (
+    *(types.NoneType, bool, int, float, complex, str, bytes, torch.Tensor),
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type),
+)
+
 _LIMIT = object()
 _ABSENT = object()
 
@@ -96,6 +106,24 @@ class ReadSet:
     def add_names(self, namespace: dict[str, Any]) -> None:
         """Which names there are: no further one may come. `add` each for its value."""
         self._reads[id(namespace), _LIMIT] = (namespace, len(namespace) + 1, None)
+
+    def check(self, value: Any, source: Any, name: Any) -> None:
+        """Refuses a read before code acts on a value that could not be described afterwards.
+
+        Args:
+            value: what is read.
+            source: the globals of a function, or a closure's cell.
+            name: of the global, or None.
+
+        Raises:
+            UnsupportedError: the value is an iterator, an array or the like.
+        """
+        if isinstance(value, _ALWAYS_DESCRIBED):
+            return
+        try:
+            _C.Reads([(source, name, True)])
+        except ValueError as problem:
+            raise UnsupportedError(str(problem)) from problem
 
     def changed(self) -> str | None:
         """A global that is another object than when it was added, or None."""

@@ -28,11 +28,15 @@ class Input:
         name: a readable name, such as ``model.layers.0.mlp.gate_proj.weight`` or ``input_ids``.
         index: position in the walk's list of tensors (arguments first, then state).
         alignment: the address of the first element modulo 16 at capture; a guarded fact.
+        cast: what autocast casts the tensor to, if the input is that cast.
+        cast_has_grad: whether it is cast where grad mode is on.
     """
 
     name: str
     index: int
     alignment: int
+    cast: torch.dtype | None = None
+    cast_has_grad: bool = False
 
 
 @dataclasses.dataclass

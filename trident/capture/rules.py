@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextvars
 import datetime
 import importlib
 import inspect
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import torch
 
 _OUTPUT = "the call prints, logs or reads: {} has an effect outside of its tensors"
@@ -101,6 +103,22 @@ def _make_rules() -> dict[Any, Any]:
         rules[getattr(random, name)] = _CLOCK.format(f"random.{name}")
     posix = importlib.import_module("posix")
     rules[posix.urandom] = (_CLOCK.format("os.urandom"),)
+    for lock in (type(threading.Lock()), type(threading.RLock())):
+        for name in ("acquire", "acquire_lock", "release", "release_lock", "locked", "_is_owned"):
+            if hasattr(lock, name):  # `with` has no other effect than its own
+                rules[getattr(lock, name)] = _INSIDE.format(f"{name} of a lock")
+    for name in ("setLevel", "addHandler", "removeHandler", "addFilter", "removeFilter"):
+        rules[getattr(logging.Logger, name, None) or getattr(logging.Filterer, name)] = (
+            _OUTPUT.format(f"Logger.{name}")
+        )
+    for module, names in (
+        (warnings, ("filterwarnings", "simplefilter", "resetwarnings")),
+        (logging, ("disable",)),
+        (numpy, ("seterr", "set_printoptions", "seterrcall", "setbufsize")),
+        (torch, ("set_printoptions",)),
+    ):
+        for name in names:
+            rules[getattr(module, name)] = _INSIDE.format(f"{module.__name__}.{name}")
     start_thread = importlib.import_module("_thread").start_new_thread
     rules[start_thread] = (_INSIDE.format("a new thread"),)
     rules.update(_torch_functions())
@@ -163,6 +181,31 @@ _SETTINGS = (
 )
 
 
+# Settings that kernels read while they run, or that a trace does not keep apart from the caller's.
+_SETTERS = (
+    *("_set_default_dtype", "_set_default_tensor_type", "set_num_threads", "set_flush_denormal"),
+    *("_set_deterministic_algorithms", "_set_deterministic_fill_uninitialized_memory"),
+    *("_set_cudnn_enabled", "_set_cudnn_benchmark", "_set_cudnn_deterministic"),
+    *("_set_cudnn_allow_tf32", "_set_cudnn_depthwise_kernel", "_cuda_set_cudnn_benchmark_limit"),
+    *("_set_mkldnn_enabled", "_set_mkldnn_deterministic", "_set_onednn_allow_tf32"),
+    *("_set_cublas_allow_tf32", "_set_cublas_allow_fp16_accumulation"),
+    "_set_cublas_allow_fp16_reduced_precision_reduction",
+    "_set_cublas_allow_bf16_reduced_precision_reduction",
+    *("_set_float32_matmul_precision", "_set_fp32_precision_setter", "_set_nnpack_enabled"),
+    "_set_cpu_allow_fp16_reduced_precision_reduction",
+    "_set_math_sdp_allow_fp16_bf16_reduction",
+    *("_set_linalg_preferred_backend", "_set_blas_preferred_backend"),
+)
+
+
+def _wrapped_settings() -> Iterator[Any]:
+    """What asks for such a setting in Python of PyTorch's."""
+    yield torch.backends.cuda.preferred_linalg_library
+    yield getattr(torch.backends.cuda, "preferred_blas_library", None)
+    yield torch.is_warn_always_enabled
+    yield torch.sparse.check_sparse_tensor_invariants.is_enabled
+
+
 def _torch_functions() -> dict[Any, Any]:
     """PyTorch's own state that a host program does not touch; whoever asks or changes it."""
     rules: dict[Any, Any] = {}
@@ -172,6 +215,18 @@ def _torch_functions() -> dict[Any, Any]:
         function = getattr(torch, name, None) or getattr(torch._C, name, None)
         if function is not None:
             rules[function] = f"the call asks for a setting that is no fact of a call: {name}"
+    for function in _wrapped_settings():
+        if function is not None:
+            name = function.__qualname__
+            rules[function] = (f"the call asks for a setting that is no fact of a call: {name}",)
+    for name in _SETTERS:
+        function = getattr(torch._C, name, None)
+        if function is not None:
+            rules[function] = (f"the call changes a setting of PyTorch: {name.lstrip('_')}",)
+    for name in ("geterr", "get_printoptions", "geterrcall", "getbufsize"):
+        rules[getattr(numpy, name)] = (_INSIDE.format(f"numpy.{name}"),)
+    for name in ("get", "set", "reset"):
+        rules[getattr(contextvars.ContextVar, name)] = _INSIDE.format(f"ContextVar.{name}")
     rules[torch.set_default_device] = ("the call sets the default device",)
     native: Any = torch._C
     for cls in (torch.Event, getattr(native, "_CudaEventBase", None)):

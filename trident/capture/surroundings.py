@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.fx import _symbolic_trace
+from torch.nn.utils import parametrize
 from torch.overrides import _pop_mode_temporarily
 
 from trident import _C
@@ -45,12 +46,18 @@ def unseen_trace() -> Iterator[None]:
         module._is_make_fx_tracing = asked
 
 
-def check_module_class() -> None:
-    """Refuses what `make_fx` passes over: it has PyTorch's own methods of modules at hand.
+def check_surroundings() -> None:
+    """Refuses what `make_fx` passes over, or would leave behind.
 
     Raises:
-        UnsupportedError: somebody has replaced one of them.
+        UnsupportedError: somebody has replaced a method of modules, of which it has PyTorch's own
+            at hand; or PyTorch keeps parametrized weights, which would be those of the trace.
     """
+    if parametrize._cache_enabled:
+        raise UnsupportedError(
+            "torch.nn.utils.parametrize.cached is active",
+            places=[(vars(parametrize), "_cache_enabled")],
+        )
     for name, own in _OF_MODULES.items():
         if vars(torch.nn.Module)[name] is not own:
             raise UnsupportedError(f"torch.nn.Module.{name} has been replaced")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from trident import _C
 from trident.capture import registrations
 from trident.capture.addresses import Addresses, real_address_mod_16
+from trident.capture.autocast import autocast_cache, casts_as_placeholders, mark_kept_casts
 from trident.capture.closed_lists import refuse_reads
 from trident.capture.device_guard import keep_device_guard
 from trident.capture.disguise import check_attribute_tests
@@ -41,7 +43,7 @@ from trident.capture.rules import call_rules
 from trident.capture.shadow import Shadow
 from trident.capture.soft_words import NeedsValueError, SoftWord, SymbolicWords
 from trident.capture.surroundings import (
-    check_module_class,
+    check_surroundings,
     forget_source,
     grad_mode_of_caller,
     symbolic_trace,
@@ -167,7 +169,7 @@ class TracedCall:
             UnsupportedError: if the call uses something that Trident cannot compile.
             Exception: whatever the user's code raises on fake tensors.
         """
-        check_module_class()
+        check_surroundings()
         prepare_routing()
         keep_device_guard()
         observer = self._observer = Observer(
@@ -175,6 +177,7 @@ class TracedCall:
         )
         rules = {**call_rules(), None: observer.enter}
         registered = registrations.changes()
+        self._caches_casts = autocast_cache(torch.is_autocast_cache_enabled())
         with grad_mode_of_caller(), self._mode:
             fakes = [self._fake(index, tensor) for index, tensor in enumerate(self._tensors)]
             for index, (tensor, fake) in enumerate(zip(self._tensors, fakes, strict=True)):
@@ -196,10 +199,11 @@ class TracedCall:
                     no_garbage_collection(),
                     slots_remembered(),
                 ):
-                    outcome = _C.record(lambda: traced(*fakes, *numbers), rules)
+                    outcome = _C.record(functools.partial(traced, *fakes, *numbers), rules)
             finally:
                 observer.restore()
                 changed = process.restore()
+                self._mode.let_go_of_tensors()
         graph_module, error, executed, refusal = outcome
         if refusal is not None:
             raise UnsupportedError(*refusal)
@@ -230,7 +234,8 @@ class TracedCall:
         names = tensor_names(
             self._tensors, self._num_arguments, self._function, self._args, self._kwargs
         )
-        inputs = take_inputs(graph, self._tensors, names)
+        casts = casts_as_placeholders(graph, names)
+        inputs = take_inputs(graph, self._tensors, names) + casts
         reads = self._reads(executed)
         doubled = set(self._observer.past_clones.doubled())
         self._fix(word for word in self._numbers if word.is_item and word.index in doubled)
@@ -314,6 +319,7 @@ class TracedCall:
             set_wrap_triton_enabled(False),
             self._operators.active(),
             whole_operators(),
+            self._caches_casts,
         ):
             result = function(*args, **kwargs)
         for refused in (*problems, *read_lists):
@@ -333,6 +339,7 @@ class TracedCall:
         self._mode.refuse_unlike_kernel(outputs)
         gradients.check(outputs)
         self._inference = self._makes_inference_tensors(outputs)
+        self._autocast = mark_kept_casts(self._proxies.tracer, fakes, outputs)
         return outputs
 
     def _fix(self, words: Iterable[SoftWord]) -> None:
@@ -376,14 +383,15 @@ class TracedCall:
         for operator in self._operators.custom_ops.values():
             for name in ("_backend_fns", "_disabled_kernel"):
                 self._observer.add_read(vars(operator), name)
-        return self._observer.finish(changed, executed)
+        return [*self._observer.finish(changed, executed), *self._autocast]
 
     def _annotate_nodes(self) -> None:
         """Notes on each node of the trace where it comes from, and what had been changed before."""
-        proxy_mode = get_proxy_mode()
-        if proxy_mode is None:
+        proxies = get_proxy_mode()
+        if proxies is None:
             raise TridentError("make_fx runs without its proxy mode; please report this")
-        graph = proxy_mode.tracer.graph
+        self._proxies = proxies
+        graph = proxies.tracer.graph
         create_node = graph.create_node
 
         def create(*args: Any, **kwargs: Any) -> torch.fx.Node:
@@ -395,8 +403,8 @@ class TracedCall:
 
         vars(graph)["create_node"] = create
         if self._symbols is not None:
-            vars(proxy_mode)["__sym_dispatch__"] = self._symbols.reals.intercept(
-                proxy_mode.__sym_dispatch__
+            vars(proxies)["__sym_dispatch__"] = self._symbols.reals.intercept(
+                proxies.__sym_dispatch__
             )
 
     def _launch(

@@ -1,9 +1,10 @@
 """Composite operators that stay one operator each, since they look at values only in eager.
 
 PyTorch makes them of others before a trace sees them, and some, such as `one_hot`, leave their
-checks of values out where a tensor is fake. While a call is captured, their functions and methods
-are diverted to operators of Trident's own, in whose place the graph then has PyTorch's. So the
-program calls the composite kernel, which sees what eager's sees, and raises the same error.
+checks of values out where a tensor is fake; those that need singular values or eigenvalues alone
+compute the vectors, too, which gives other last bits. While a call is captured, their functions and
+methods are diverted to operators of Trident's own, in whose place the graph then has PyTorch's. So
+the program calls the composite kernel, which sees what eager's sees, and raises the same error.
 """
 
 from __future__ import annotations
@@ -27,12 +28,28 @@ _TENSORS = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 
 _aten = torch.ops.aten
 LIBRARY.define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
-for _name in ("quantile", "nanquantile"):
-    LIBRARY.define(str(getattr(_aten, _name).default._schema).removeprefix("aten::"))
+_QUANTILES = [_aten.quantile.default, _aten.nanquantile.default]
+_SPECTRA = [
+    *(_aten.linalg_svdvals.default, _aten.linalg_eigvalsh.default, _aten.svd.default),
+    *(_aten.linalg_cond.default, _aten.linalg_cond.p_str),
+    *(_aten.linalg_norm.default, _aten.linalg_norm.ord_str),
+    *(_aten.linalg_matrix_norm.default, _aten.linalg_matrix_norm.str_ord),
+    *(_aten.nuclear_norm.default, _aten.nuclear_norm.dim),
+]
+for _operator in (*_QUANTILES, *_SPECTRA):
+    LIBRARY.define(str(_operator._schema).removeprefix("aten::"))
 _trident = torch.ops.trident
+
+
+def _own(operator: OpOverload) -> OpOverload:
+    """Trident's operator that stands for one of PyTorch's."""
+    packet = getattr(_trident, operator._schema.name.removeprefix("aten::"))
+    overload: OpOverload = getattr(packet, operator._schema.overload_name or "default")
+    return overload
+
+
 _WHOLE: dict[OpOverload, OpOverload] = {
-    getattr(_trident, name).default: getattr(_aten, name).default
-    for name in ("one_hot", "quantile", "nanquantile")
+    _own(operator): operator for operator in (_aten.one_hot.default, *_QUANTILES, *_SPECTRA)
 }
 
 
@@ -70,10 +87,8 @@ def _decomposed(operator: OpOverload) -> Callable[..., torch.Tensor]:
     return fake
 
 
-for _name in ("quantile", "nanquantile"):
-    torch.library.register_fake(
-        f"trident::{_name}", _decomposed(getattr(_aten, _name).default), lib=LIBRARY
-    )
+for _operator in (*_QUANTILES, *_SPECTRA):
+    torch.library.register_fake(_own(_operator)._name, _decomposed(_operator), lib=LIBRARY)
 
 
 def _one_hot(input: torch.Tensor, num_classes: Any = -1) -> Any:
@@ -96,6 +111,49 @@ def _quantile(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return quantile
 
 
+def _takes_matrix(input: torch.Tensor, dim: Any) -> bool:
+    return input.dim() == 2 if dim is None else isinstance(dim, (tuple, list)) and len(dim) == 2
+
+
+def _norm(A: torch.Tensor, ord: Any = None, dim: Any = None, *args: Any, **options: Any) -> bool:
+    return ord in (2, -2, "nuc") and _takes_matrix(A, dim)
+
+
+# Which calls of a function come to singular values or eigenvalues.
+_TAKES_SPECTRUM: dict[str, Callable[..., bool]] = {
+    "linalg_svdvals": lambda *args, **options: True,
+    "linalg_eigvalsh": lambda *args, **options: True,
+    "svd": lambda input, some=True, compute_uv=True, **options: not compute_uv,
+    "linalg_cond": lambda A, p=None, **options: p in (None, 2, -2, "nuc"),
+    "linalg_norm": _norm,
+    "linalg_matrix_norm": lambda A, ord="fro", *args, **options: ord in (2, -2, "nuc"),
+    "nuclear_norm": lambda *args, **options: True,
+}
+
+
+def _spectrum(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a function that may need a spectrum alone is in a trace."""
+
+    def spectrum(*args: Any, **options: Any) -> Any:
+        if not _TAKES_SPECTRUM[name](*args, **options):
+            return original(*args, **options)
+        if options.pop("out", None) is not None:
+            raise UnsupportedError(f"the call uses {name} with out=")
+        tensors = [each for each in (*args, *options.values()) if isinstance(each, torch.Tensor)]
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return original(*args, **options)  # eager computes the vectors, too
+        result = getattr(_trident, name)(*args, **_named(name, options))
+        return torch.return_types.svd(result) if name == "svd" else result
+
+    return spectrum
+
+
+def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as the schemas call them: functions call the first one A, or input."""
+    first = getattr(_aten, name).default._schema.arguments[0].name
+    return {first if key in ("A", "input") else key: each for key, each in options.items()}
+
+
 @contextlib.contextmanager
 def whole_operators() -> Iterator[None]:
     """Keeps the operators whole in this thread's trace. One capture at a time."""
@@ -115,11 +173,26 @@ def whole_operators() -> Iterator[None]:
             make = functools.partial(_quantile, name)
             for function in (getattr(torch, name), *_calls_of(getattr(_aten, name))):
                 divert(function, make)
-            method = getattr(torch.Tensor, name)
-            stack.callback(delattr, torch.Tensor, name)
-            setattr(torch.Tensor, name, _chosen(method, make(method)))
+            _divert_method(name, make, stack)
+        for name in _TAKES_SPECTRUM:
+            make = functools.partial(_spectrum, name)
+            home = torch.linalg if name.startswith("linalg_") else torch
+            for function in (
+                getattr(home, name.removeprefix("linalg_")),
+                *_calls_of(getattr(_aten, name)),
+            ):
+                divert(function, make)
+        _divert_method("svd", functools.partial(_spectrum, "svd"), stack)
         with _turned(True):
             yield
+
+
+def _divert_method(
+    name: str, make: Callable[[Any], Callable[..., Any]], stack: contextlib.ExitStack
+) -> None:
+    method = getattr(torch.Tensor, name)
+    stack.callback(delattr, torch.Tensor, name)
+    setattr(torch.Tensor, name, _chosen(method, make(method)))
 
 
 def _calls_of(packet: Any) -> tuple[Any, ...]:

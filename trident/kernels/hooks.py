@@ -24,15 +24,7 @@ Place = tuple[dict[Any, Any], Any]
 
 
 class LeftToTriton(UnsupportedError):
-    """A launch that hooks or debugging aids leave to Triton's launcher for as long as they are set.
-
-    Attributes:
-        places: what changes when they are removed.
-    """
-
-    def __init__(self, reason: str, where: str, places: list[Place]) -> None:
-        super().__init__(reason, where)
-        self.places = places
+    """A launch that hooks or debugging aids leave to Triton's launcher while they are set."""
 
 
 def check_hooks(kernel: Any, where: str) -> None:

@@ -149,12 +149,10 @@ def _only_candidate(
     On the CPU there is no device to tune for: kernels run in the interpreter, and the first
     configuration is as good as any.
     """
+    if tuner.early_config_prune is not None or tuner.perf_model is not None:
+        raise NeedsTuning(tuner, args, kwargs, where)  # the user's functions run once for a key
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    try:
-        candidates = tuner.prune_configs(kwargs)
-    except Exception:
-        # The user's function may need the tensors' values; eagerly it gets them, and may fail.
-        candidates = []
+    candidates = tuner.prune_configs(kwargs)
     if len(candidates) == 1:
         return candidates[0], True
     if candidates and not _can_benchmark(tuner, args, kwargs):

@@ -14,6 +14,8 @@ def describe_value(value: Any, depth: int = 0) -> str:
     if isinstance(value, torch.Tensor):
         sizes = "x".join(str(size) for size in value.shape) or "scalar"
         text = f"{str(value.dtype).removeprefix('torch.')}[{sizes}]@{value.device}"
+        if value.layout is not torch.strided:
+            return f"{text} {str(value.layout).removeprefix('torch.')}"
         return text if value.is_contiguous() else f"{text} strides {tuple(value.stride())}"
     if depth > 2:
         return type(value).__name__

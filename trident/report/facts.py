@@ -118,6 +118,7 @@ def differences(
             _read_reads(record.reads, found["reads"]), _read_reads(record.reads, present)
         )
     result += _full_caches(record.reads)
+    result += _other_region(record.reads)
     result = list(dict.fromkeys(result))
     if not result and record.symbols and same_length:
         conditions = Conditions(record, before.varying)
@@ -177,7 +178,7 @@ def _read_call(
 def _read_reads(reads: Sequence[Read], described: _C.Described) -> _Reading:
     words, starts, objects = described
     # In the native order: classes come last.
-    reads = [read for read in reads if read[2] is not None]  # the others are limits
+    reads = [read for read in reads if read[2] is not None]  # the others are limits or regions
     ordered = [read for read in reads if not isinstance(read[0], type)]
     ordered += [read for read in reads if isinstance(read[0], type)]
     names = _variables(reads)
@@ -202,7 +203,17 @@ def _full_caches(reads: Sequence[Read]) -> list[Difference]:
     return [
         Difference("a function's cache", f"fewer than {limit} entries", "full")
         for cache, limit, deep in reads
-        if deep is None and len(cache) >= limit
+        if deep is None and cache is not None and len(cache) >= limit
+    ]
+
+
+def _other_region(reads: Sequence[Read]) -> list[Difference]:
+    """Whether the thread has entered or left the regions of autocast since."""
+    inside = _C.in_autocast_region()
+    return [
+        Difference("inside of a torch.autocast context", str(recorded), str(inside))
+        for source, recorded, _ in reads
+        if source is None and recorded is not inside
     ]
 
 

@@ -171,7 +171,8 @@ def _reads_of_user(guarded: Guarded, record: SpecializationRecord) -> Facts:
     modules = {
         f"{source['__name__']}."
         for source, name, _ in record.reads
-        if name is not None and "__name__" in source and not is_library_globals(source)
+        if source is not None and name is not None
+        if "__name__" in source and not is_library_globals(source)
     }
     return {
         place: text
