@@ -106,13 +106,23 @@ class Failures:
         if not errors:
             return
         for handler in handlers_around(self._entry):
-            # Of launches, those in the interpreter raise, seldom; most stand in some `with`.
-            goes_on = node.target is not LAUNCH or not handler.is_with
-            if handler.catches(errors) or (goes_on and self._runs_code(handler)):
+            if self._goes_on(node, handler, errors):
                 reason = f"{node.target} may raise, and the code around it would go on"
                 raise UnsupportedError(reason, handler.line)
         self._describe()
         node.meta["stage"] = self._stage
+
+    def _goes_on(
+        self, node: torch.fx.Node, handler: Handler, errors: tuple[type[Exception], ...]
+    ) -> bool:
+        """Whether code would run behind a handler if an operator raised."""
+        if node.target is not LAUNCH:
+            return handler.catches(errors) or self._runs_code(handler)
+        # Launches raise seldom: where libraries look at errors, they raise them again, and most
+        # launches stand in some `with`.
+        if is_library_file(handler.file):
+            return False
+        return handler.catches(errors) or (not handler.is_with and self._runs_code(handler))
 
     def _describe(self) -> None:
         """Makes what has been changed by now the present stage; 0 is that of no changes."""
@@ -131,8 +141,8 @@ class Failures:
 
     def _runs_code(self, handler: Handler) -> bool:
         """Whether a handler that catches nothing runs code of the user's."""
-        file = handler.line.rpartition(":")[0]
-        if handler.types or (is_library_file(file) and file != contextlib.__file__):
+        of_library = is_library_file(handler.file) and handler.file != contextlib.__file__
+        if handler.types or of_library:
             return False  # a library's own takes care of what the library changed
         return not handler.is_with or any(map(_manages, self._ran()))
 

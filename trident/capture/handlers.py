@@ -32,6 +32,11 @@ class Handler(NamedTuple):
     types: tuple[type, ...] | None
     is_with: bool = False
 
+    @property
+    def file(self) -> str:
+        """Of the protected code."""
+        return self.line.rpartition(":")[0]
+
     def catches(self, errors: tuple[type, ...]) -> bool:
         """Whether a clause takes one of these errors, or one derived from it."""
         return self.types is None or any(issubclass(error, self.types) for error in errors)
